@@ -9,23 +9,23 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// agreementCases are small rules on which two stores once differed.
+// agreementCases are details on which two stores once differed.
 func agreementCases() []testCase {
 	return []testCase{
-		{"remote", "a child that is remote stays so, whatever replaces its reference", 0, remoteStays},
-		{"wake-nobody", "a wake for a session that does not exist leaves nothing", 0, wakeNobody},
-		{"wake-tenant", "a wake is deleted in its own tenant only, whatever it says of itself", 0, wakeTenant},
-		{"empty-append", "an append of no items does nothing, whatever is under the key", 0, emptyAppend},
+		{"remote", "a remote child stays remote, whatever replaces its reference", 0, remoteStays},
+		{"wake-nobody", "a wake for a session that does not exist stores nothing", 0, wakeNobody},
+		{"wake-tenant", "a wake is deleted only in the store's tenant, whatever its Tenant field says", 0, wakeTenant},
+		{"empty-append", "an append of no items does nothing, whatever the value of the key", 0, emptyAppend},
 		{"pending-run", "a pending entry has the run of its commit", 0, pendingRun},
-		{"tags", "a tag counts once", 0, tagsOnce},
+		{"tags", "a repeated tag counts once", 0, tagsOnce},
 		{"bounds", "labels and times past the limits are refused by every write, and nothing is written", 0, refusedBounds},
 		{"metadata-name", "metadata without a name is refused", 0, metadataName},
-		{"saw", "whoever is refused because of what there is, is told what there is", 0, refusalSaw},
-		{"stop-at-end", "a stop that was accepted is told to the commit that ends the run", 0, stopAtEnd},
-		{"deleted-ids", "Delete tells which sessions it deleted, and their streams are gone", 0, deletedIDs},
-		{"text", "text that not every store gives back is refused, with the field's name", 0, refusedText},
-		{"corrupt-rewind", "what cannot be decoded does not keep a session from being rewound", corrupt, corruptRewind},
-		{"corrupt-trim", "what cannot be decoded does not keep a stream from being trimmed by age", corrupt, corruptTrim},
+		{"saw", "a conflict reports the state of the session", 0, refusalSaw},
+		{"stop-at-end", "the commit that ends a run returns a stop request that was accepted", 0, stopAtEnd},
+		{"deleted-ids", "Delete returns the ids of the deleted sessions, and deletes their streams", 0, deletedIDs},
+		{"text", "text that some store could not return is refused, with the field's name", 0, refusedText},
+		{"corrupt-rewind", "a row that cannot be decoded does not prevent a rewind", corrupt, corruptRewind},
+		{"corrupt-trim", "a chunk that cannot be decoded does not prevent trimming by age", corrupt, corruptTrim},
 	}
 }
 
@@ -151,7 +151,7 @@ func refusedBounds(t *bed) {
 		t.refused(session.PatchMetadata(ctx, s, "a", map[string]*string{"x": new(strings.Repeat("x", session.MaxMetadataValue+1))}),
 			session.ErrInvalid, "PatchMetadata of a long value")
 	})
-	most := blank("most") // what is just within the limits is not
+	most := blank("most") // what is just within the limits is accepted
 	most.Tags, most.ExpiresAt = tags[1:], time.Date(2261, 12, 31, 23, 59, 59, 0, time.UTC)
 	delete(metadata, "name-0")
 	most.Metadata = metadata
@@ -197,7 +197,7 @@ func stopAtEnd(t *bed) {
 		t.ok(err, "RequestStop")
 		out := r.commit(outcome(status))
 		if out.Stop == nil || out.Stop.Kind != session.StopAbort || out.Stop.Reason != "enough" {
-			t.Fatalf("a stop before the commit that ends the run as %s: told %s", status, show(out.Stop))
+			t.Fatalf("a stop before the commit that ends the run as %s: got %s", status, show(out.Stop))
 		}
 		stop, err := t.store().StopRequest(t.Context(), id, r.run)
 		t.ok(err, "StopRequest")
@@ -286,7 +286,7 @@ func corruptRewind(t *bed) {
 	r.commit(session.Change{KeepMessages: new(1)})
 	t.messagesAre("bad", "u1")
 	state := t.load("bad")
-	equal(t, "what is waited for", state.Suspension().Waiting(), false)
+	equal(t, "awaited calls and children", state.Suspension().Waiting(), false)
 }
 
 func corruptTrim(t *bed) {

@@ -13,11 +13,11 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// noon is a time for documents that need one: whole microseconds, which every
+// noon is a time for documents that need one, in whole microseconds, which every
 // store can keep.
 var noon = time.Date(2026, 3, 4, 12, 0, 0, 123456000, time.UTC)
 
-// raw is JSON written in a test.
+// raw returns JSON that is written in a test.
 func raw(s string) json.RawMessage { return json.RawMessage(s) }
 
 // ok ends the case if err is not nil.
@@ -34,7 +34,7 @@ func (t *bed) refused(err error, want *session.Error, what string) {
 	_ = t.refusal(err, want, what)
 }
 
-// refusal is refused for a case that looks at the error more closely.
+// refusal is refused for a case that examines the error.
 func (t *bed) refusal(err error, want *session.Error, what string) *session.Error {
 	t.Helper()
 	if err == nil {
@@ -50,15 +50,15 @@ func (t *bed) refusal(err error, want *session.Error, what string) *session.Erro
 	return e
 }
 
-// conflict is a refusal that must also say what the store holds.
+// conflict requires an error that also carries the state of the session.
 func (t *bed) conflict(err error, want *session.Error, holds *session.State, what string) {
 	t.Helper()
 	e := t.refusal(err, want, what)
 	if e.Saw == nil {
-		t.Fatalf("%s: the error does not say what the store saw: %v", what, err)
+		t.Fatalf("%s: the error does not carry the state of the session: %v", what, err)
 	}
 	if *e.Saw != holds.Saw() {
-		t.Fatalf("%s: the error says the store saw %+v, it holds %+v", what, *e.Saw, holds.Saw())
+		t.Fatalf("%s: the error carries the state %+v, the session is %+v", what, *e.Saw, holds.Saw())
 	}
 }
 
@@ -70,7 +70,7 @@ func equal[V any](t *bed, what string, got, want V) {
 	}
 }
 
-// sameTime compares instants, whatever their zone.
+// sameTime compares instants, regardless of their zone.
 func sameTime(t *bed, what string, got, want time.Time) {
 	t.Helper()
 	if !got.Equal(want) {
@@ -78,7 +78,7 @@ func sameTime(t *bed, what string, got, want time.Time) {
 	}
 }
 
-// sameJSON compares persisted forms, which is what a stored value is.
+// sameJSON compares persisted forms.
 func sameJSON(t *bed, what string, got, want any) {
 	t.Helper()
 	if g, w := show(got), show(want); g != w {
@@ -86,7 +86,7 @@ func sameJSON(t *bed, what string, got, want any) {
 	}
 }
 
-// show gives a value's persisted form, or what fmt makes of it.
+// show returns a value's persisted form, or its form in fmt.
 func show(v any) string {
 	switch v.(type) {
 	case string, error, bool, int, int64:
@@ -106,12 +106,12 @@ func clip(s string) string {
 	return s
 }
 
-// blank is a new session's document.
+// blank returns a new session's document.
 func blank(id string) *session.State {
 	return &session.State{ID: id, Agent: "tester", Status: session.Active, StreamID: id}
 }
 
-// create makes a session, with changes to the blank document.
+// create creates a session, with changes to the blank document.
 func (t *bed) create(id string, change ...func(*session.State)) *session.State {
 	t.Helper()
 	state := blank(id)
@@ -172,7 +172,7 @@ func (t *bed) delete(id string) error {
 	return err
 }
 
-// exists checks whether a session is there.
+// exists checks whether a session exists.
 func (t *bed) exists(id string, want bool) {
 	t.Helper()
 	got, err := t.store().Exists(t.Context(), id)
@@ -182,14 +182,14 @@ func (t *bed) exists(id string, want bool) {
 	}
 }
 
-// user is a message from the user.
+// user returns a message from the user.
 func user(id, text string) session.Message {
 	m := session.UserText(text)
 	m.ID = id
 	return m
 }
 
-// reply is an assistant message that makes calls.
+// reply returns an assistant message that makes calls.
 func reply(id string, callIDs ...string) session.Message {
 	m := session.Message{ID: id, Role: session.RoleAssistant, Parts: []session.Part{session.Text("reply " + id)}}
 	for _, call := range callIDs {
@@ -200,33 +200,33 @@ func reply(id string, callIDs ...string) session.Message {
 	return m
 }
 
-// result is the message that answers a call.
+// result returns the message that answers a call.
 func result(callID, output string) session.Message {
 	return session.ToolResult(session.Part{CallID: callID, Tool: "tool"}, raw(output))
 }
 
-// call is an open call's row.
+// call returns an open call's row.
 func call(messageID, callID string, index int) session.Call {
 	return session.Call{
 		MessageID: messageID, ID: callID, Index: index, Tool: "tool", Kind: session.CallServer, Status: session.CallOpen,
 	}
 }
 
-// settled is a call with its result.
+// settled returns a call with its result.
 func settled(c session.Call, output string) session.Call {
 	m := result(c.ID, output)
 	c.Status, c.Result = session.CallSettled, &m
 	return c
 }
 
-// waiting is a pending entry.
+// waiting returns a pending entry.
 func waiting(callID string) session.Pending {
 	return session.Pending{
 		CallID: callID, Tool: "ask", Kind: session.PendingClientTool, State: session.PendingWaiting, Input: raw(`{"q":1}`),
 	}
 }
 
-// answer is a client tool's result on its way.
+// answer returns a submission with a client tool's result.
 func answer(callID, result string) session.Submission {
 	return session.Submission{
 		CallID:   callID,
@@ -234,7 +234,7 @@ func answer(callID, result string) session.Submission {
 	}
 }
 
-// texts lists what the messages of a session say.
+// texts lists the texts of the messages of a session.
 func (t *bed) texts(id string) []string {
 	t.Helper()
 	messages, err := t.store().AllMessages(t.Context(), id)
@@ -267,7 +267,7 @@ type turn struct {
 	commits int
 }
 
-// startOf is the request that starts a run on a session as it is now.
+// startOf returns the request that starts a run on a session in its current state.
 func (t *bed) startOf(id, run string) *session.StartRun {
 	t.Helper()
 	state := t.load(id)
@@ -277,7 +277,7 @@ func (t *bed) startOf(id, run string) *session.StartRun {
 	}
 }
 
-// createAndStart is the request that starts a run on a session it creates.
+// createAndStart returns the request that starts a run on a session it creates.
 func createAndStart(state *session.State, run string) *session.StartRun {
 	return &session.StartRun{SessionID: state.ID, Create: state, Run: newRun(run), Owner: "owner-" + run, TTL: time.Hour}
 }
@@ -286,7 +286,7 @@ func newRun(id string) session.Run {
 	return session.Run{ID: id, Kind: session.RunExecute, Status: session.RunRunning, Agent: "tester", Runtime: "test"}
 }
 
-// begin carries a start out.
+// begin starts a run.
 func (t *bed) begin(start *session.StartRun) *turn {
 	t.Helper()
 	started, err := t.store().StartRun(t.Context(), start)
@@ -300,14 +300,14 @@ func (t *bed) start(id, run string) *turn {
 	return t.begin(t.startOf(id, run))
 }
 
-// running makes a session with a run in progress.
+// running creates a session with a run in progress.
 func (t *bed) running(id string) *turn {
 	t.Helper()
 	t.create(id)
 	return t.start(id, "run-1")
 }
 
-// request is the turn's next commit.
+// request returns the turn's next commit.
 func (r *turn) request(change session.Change) *session.Commit {
 	return &session.Commit{
 		SessionID: r.id, RunID: r.run, Key: fmt.Sprintf("%s/%d", r.run, r.commits+1),
@@ -335,19 +335,19 @@ func (r *turn) refuse(c *session.Commit, want *session.Error) {
 	r.t.sameSnapshot(r.id, before)
 }
 
-// finish ends the run and gives the lease back.
+// finish ends the run and releases the lease.
 func (r *turn) finish(status session.RunStatus) {
 	r.t.Helper()
 	r.commit(outcome(status))
 	r.t.ok(r.t.store().CloseRun(r.t.Context(), r.id, r.fence, true), "close run")
 }
 
-// outcome is the change that ends a run.
+// outcome returns the change that ends a run.
 func outcome(status session.RunStatus) session.Change {
 	return session.Change{Status: status.SessionStatus(), Outcome: &session.Outcome{Status: status}}
 }
 
-// step is the change of a step that leaves a checkpoint.
+// step returns the change of a step that writes a checkpoint.
 func step(n int, checkpointID string, messages ...session.Message) session.Change {
 	return session.Change{
 		Messages: messages, StepCount: new(n),
@@ -372,8 +372,8 @@ func drop(key string) session.Writes {
 	return session.Writes{Ops: []session.Op{{Kind: session.OpDelete, Key: key}}}
 }
 
-// snapshot is everything a store says about a session, so that a case can see
-// that something refused has changed nothing.
+// snapshot returns everything that a store returns about a session, so that a case
+// can check that a refused operation has changed nothing.
 func (t *bed) snapshot(id string) string {
 	t.Helper()
 	return t.snapshotOf(t.store(), id)
@@ -431,7 +431,8 @@ func (t *bed) snapshotOf(s session.Store, id string) string {
 	return b.String()
 }
 
-// pointers makes the MarshalJSON methods of pointer receivers count.
+// pointers returns pointers to the items, so that MarshalJSON methods of pointer
+// receivers apply.
 func pointers[V any](items []V) []*V {
 	out := make([]*V, len(items))
 	for i := range items {
@@ -448,7 +449,7 @@ func (t *bed) sameSnapshot(id, before string) {
 	}
 }
 
-// unchanged checks that f, which is to be refused, leaves no trace.
+// unchanged checks that f, which must be refused, changes nothing.
 func (t *bed) unchanged(id string, f func()) {
 	t.Helper()
 	before := t.snapshot(id)
@@ -456,8 +457,8 @@ func (t *bed) unchanged(id string, f func()) {
 	t.sameSnapshot(id, before)
 }
 
-// together runs n functions at once and returns when all are done. They start
-// from one gate, so that they truly meet.
+// together runs n functions at once and returns when all have returned. They start
+// from one gate, so that they really overlap.
 func together(n int, f func(i int)) {
 	gate := make(chan struct{})
 	var wg sync.WaitGroup

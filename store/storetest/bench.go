@@ -8,9 +8,9 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// Benchmarks measures what a turn costs on a backend: a commit, a step of two
-// commits with a claim and a settle between, reading a session, and a stream
-// chunk from append to durable.
+// Benchmarks measures the costs of a turn on a backend: a commit, a step of two
+// commits with a claim and a settle between, reading a session, and a stream chunk
+// from append to durable.
 func Benchmarks(b *testing.B, open Open) {
 	for _, c := range []struct {
 		name string
@@ -30,7 +30,7 @@ func Benchmarks(b *testing.B, open Open) {
 	}
 }
 
-// typical is a step's change: a reply, a state write, a checkpoint.
+// typical returns a step's change: a reply, a state write, a checkpoint.
 func typical(n int) session.Change {
 	change := step(n, fmt.Sprintf("cp-%d", n), reply(fmt.Sprintf("m%d", n)))
 	change.Writes = put("k", fmt.Sprint(n))
@@ -81,7 +81,7 @@ func benchStep(b *testing.B, t *bed) {
 	}
 }
 
-// long makes a session of 200 steps.
+// long creates a session of 200 steps.
 func (t *bed) long(id string) {
 	t.Helper()
 	r := t.running(id)

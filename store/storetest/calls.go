@@ -8,8 +8,8 @@ import (
 
 func callCases() []testCase {
 	return []testCase{
-		{"rows", "a reply commit's calls are listed in call order with everything they were written with", 0, callRows},
-		{"claim", "an open call is claimed once; whoever comes later finds it begun", 0, claim},
+		{"rows", "a reply commit's calls are listed in call order with all their fields", 0, callRows},
+		{"claim", "an open call is claimed once; later claims find it begun", 0, claim},
 		{"claim-settled", "a settled call is returned with its result, not begun again", 0, claimSettled},
 		{"claim-in-commit", "a call written as begun is a claim", 0, claimInCommit},
 		{"claim-refused", "a claim with another version or fence, or of an unknown call, is refused", 0, claimRefused},
@@ -19,7 +19,7 @@ func callCases() []testCase {
 		{"settle-version", "settling does not raise the version", 0, settleVersion},
 		{"across-runs", "a resumed run finds the rows of the run that suspended", 0, callsAcrossRuns},
 		{"drop", "dropping a message's calls leaves those of others", 0, dropCalls},
-		{"clean", "cleaning deletes old rows that no step will take up, and only those", alone, cleanCalls},
+		{"clean", "cleaning deletes old rows that no step will use, and only those", alone, cleanCalls},
 	}
 }
 
@@ -100,10 +100,10 @@ func claimRefused(t *bed) {
 		version int64
 		fence   session.Fence
 	}{
-		"an older version":  {r.version - 1, r.fence},
-		"a version to come": {r.version + 1, r.fence},
-		"another owner":     {r.version, thief},
-		"an older epoch":    {r.version, older},
+		"an older version": {r.version - 1, r.fence},
+		"a future version": {r.version + 1, r.fence},
+		"another owner":    {r.version, thief},
+		"an older epoch":   {r.version, older},
 	} {
 		t.unchanged("a", func() {
 			_, _, err := t.store().Claim(t.Context(), "a", try.version, try.fence, "m1", "c1")
@@ -138,7 +138,7 @@ func settle(t *bed) {
 	t.ok(err, "Calls")
 	sameJSON(t, "the row", &rows[0], &got)
 	t.callsAre("a", "m1", "c1 settled", "c2 open", "c3 open")
-	t.customIs("a", `{}`) // the writes wait for the results commit
+	t.customIs("a", `{}`) // the results commit applies the writes
 }
 
 func settleFirstWins(t *bed) {
@@ -215,7 +215,7 @@ func cleanCalls(t *bed) {
 	past.commit(session.Change{Messages: []session.Message{
 		result("c1", `1`), result("c2", `2`), result("c3", `3`), reply("m2"),
 	}})
-	behind := t.replied("behind") // what came meanwhile follows the step that is suspended
+	behind := t.replied("behind") // messages that arrived follow the suspended step
 	behind.commit(session.Change{
 		Messages: []session.Message{user("u2", "and?")},
 		Outcome:  &session.Outcome{Status: session.RunSuspendedPartial, SuspendedStep: "m1"},

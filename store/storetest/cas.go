@@ -9,7 +9,7 @@ import (
 func casCases() []testCase {
 	return []testCase{
 		{"status", "SetStatus sets an expected status and returns the new version", 0, setStatus},
-		{"unexpected", "SetStatus reports the status and version it saw when they are not expected", 0, setStatusUnexpected},
+		{"unexpected", "SetStatus reports the current status and version when they are not expected", 0, setStatusUnexpected},
 		{"version", "SetStatus with a version applies to that version only", 0, setStatusVersion},
 		{"table", "SetStatus allows exactly the transitions of the table", 0, setStatusTable},
 		{"details", "SetStatus records interrupt, error and reason with the status", 0, setStatusDetails},

@@ -10,18 +10,18 @@ import (
 func checkpointCases() []testCase {
 	return []testCase{
 		{"create", "CreateCheckpoint marks the session as it is and raises the version", 0, createCheckpoint},
-		{"create-refused", "a checkpoint of nothing is not found", 0, createCheckpointRefused},
-		{"create-again", "a checkpoint id is used once in a session: another is refused and changes nothing", 0, createCheckpointAgain},
-		{"latest", "the latest checkpoint is the one written last, not the one of the highest step", 0, latestCheckpoint},
+		{"create-refused", "a checkpoint of a session that does not exist is not found", 0, createCheckpointRefused},
+		{"create-again", "a repeated checkpoint id is refused and changes nothing", 0, createCheckpointAgain},
+		{"latest", "the latest checkpoint is the one written last, not the one with the highest step", 0, latestCheckpoint},
 		{"latest-none", "a session without a checkpoint has no latest one", 0, latestNone},
 		{"foreign", "a checkpoint of another session is not found", 0, foreignCheckpoint},
 		{"list", "checkpoints are listed newest first, in pages, without custom state", 0, listCheckpoints},
 		{"chain", "custom state is right at each of hundreds of steps of appends, replaces and deletes", 0, checkpointChain},
 		{"chain-rewind", "custom state is right at checkpoints before and after rewinds", 0, checkpointRewind},
 		{"chain-direct", "custom state is right at checkpoints between direct writes", 0, checkpointDirect},
-		{"between", "what was written without a checkpoint is in the next one", 0, checkpointBetween},
-		{"immutable", "a checkpoint does not change when the session goes on", 0, checkpointImmutable},
-		{"undone", "a checkpoint whose messages a rewind has dropped says so, is never the latest, and stays undone", 0, checkpointUndone},
+		{"between", "the next checkpoint includes what was written without one", 0, checkpointBetween},
+		{"immutable", "a checkpoint does not change when the session continues", 0, checkpointImmutable},
+		{"undone", "a checkpoint whose messages a rewind has dropped is marked as undone for good and is never the latest", 0, checkpointUndone},
 		{"big", "a list of thousands of items is right at every checkpoint", 0, checkpointBig},
 	}
 }
@@ -154,10 +154,11 @@ func listCheckpoints(t *bed) {
 	equal(t, "first item", page.Items[0].ID, want[4])
 	equal(t, "total", *page.Total, 7)
 	_, err = get(session.PageRequest{Cursor: "not a cursor"})
-	t.refused(err, session.ErrInvalid, "a cursor that is none")
+	t.refused(err, session.ErrInvalid, "an invalid cursor")
 }
 
-// model is custom state kept beside the store's, and what it was at checkpoints.
+// model is custom state maintained beside the store's, with its values at
+// checkpoints.
 type model struct {
 	doc session.CustomState
 	at  map[string]string
@@ -213,7 +214,7 @@ func randomWrites(random *rand.Rand, doc *session.CustomState) session.Writes {
 	}
 	w.Warnings = nil
 	if doc := doc.Clone(); doc.Apply(w) != nil {
-		return session.Writes{} // a key that is no list by now
+		return session.Writes{} // a key that is no longer a list
 	}
 	return w
 }
@@ -318,7 +319,7 @@ func checkpointImmutable(t *bed) {
 	r.commit(step(1, "later"))
 	after, err := t.store().Checkpoint(t.Context(), "a", "a-cp2")
 	t.ok(err, "Checkpoint")
-	before.Undone = true // the only thing that may change
+	before.Undone = true // the only field that may change
 	sameJSON(t, "the checkpoint", after, before)
 	after.State.Set("scribbled", raw(`1`))
 	again, err := t.store().Checkpoint(t.Context(), "a", "a-cp2")
@@ -353,7 +354,7 @@ func checkpointUndone(t *bed) {
 	undone("cp4", "cp3")
 	equal(t, "undone latest", t.latest("a", "cp2").Undone, false)
 
-	// As many messages as it had are not those that it had.
+	// The same number of messages are not the same messages.
 	r.commit(step(5, "cp5", user("u5", "five"), user("u6", "six"), user("u7", "seven")))
 	undone("cp4", "cp3")
 	equal(t, "undone latest", t.latest("a", "cp5").Undone, false)
@@ -365,7 +366,7 @@ func checkpointUndone(t *bed) {
 	t.refused(err, session.ErrNotFound, "clone at an undone checkpoint")
 	t.exists("b", false)
 	_, err = t.store().Clone(t.Context(), &session.Clone{From: "a", CheckpointID: "cp2", To: *blank("b")})
-	t.ok(err, "clone at one that stands")
+	t.ok(err, "clone at a standing checkpoint")
 
 	cp, err := session.CreateCheckpoint(t.Context(), t.store(), "a", session.NewCheckpoint{ID: "cp6"})
 	t.ok(err, "CreateCheckpoint")

@@ -10,17 +10,17 @@ import (
 
 func childCases() []testCase {
 	return []testCase{
-		{"put", "references are kept with every field, oldest first, and leave the version alone", 0, putChildren},
+		{"put", "references keep every field, are listed oldest first, and do not change the version", 0, putChildren},
 		{"put-again", "putting a reference again replaces it", 0, putChildrenAgain},
-		{"put-running", "references may be written while another holds the lease", 0, putChildrenRunning},
+		{"put-running", "references may be written while another owner holds the lease", 0, putChildrenRunning},
 		{"update", "UpdateChild changes one reference and returns it", 0, updateChild},
-		{"update-refused", "UpdateChild of nothing, or by a function that fails, changes nothing", 0, updateChildRefused},
-		{"awaited", "Load gathers the children a session waits for, and those only", 0, awaitedChildren},
-		{"remote", "what is known of a remote child round-trips byte for byte", 0, remoteChild},
+		{"update-refused", "UpdateChild of a missing reference, or by a function that fails, changes nothing", 0, updateChildRefused},
+		{"awaited", "Load returns the children that a session waits for, and only those", 0, awaitedChildren},
+		{"remote", "the remote field of a child round-trips byte for byte", 0, remoteChild},
 	}
 }
 
-// child is a reference to a sub-agent's session.
+// child returns a reference to a sub-agent's session.
 func child(id string) session.ChildRef {
 	return session.ChildRef{
 		SessionID: id, Agent: "kid", CallID: "call-" + id, RunID: "run-" + id,
@@ -51,7 +51,7 @@ func putChildren(t *bed) {
 	equal(t, "references", len(refs), 2)
 	equal(t, "the oldest", refs[0].SessionID, "z-kid")
 	sameTime(t, "created at", refs[0].CreatedAt, full.CreatedAt)
-	refs[0].UpdatedAt = full.UpdatedAt // the store may note the time of the write
+	refs[0].UpdatedAt = full.UpdatedAt // the store may record the time of the write
 	sameJSON(t, "reference", &refs[0], &full)
 	equal(t, "version", t.load("a").Version, version)
 	t.refused(session.PutChildren(t.Context(), t.store(), "nobody", []session.ChildRef{full}), session.ErrNotFound, "PutChildren to nothing")

@@ -18,41 +18,41 @@ func commitCases() []testCase {
 		{"keep-messages", "a commit truncates before it appends", 0, commitKeepMessages},
 		{"state-then-writes", "a commit replaces custom state before it performs writes", 0, commitState},
 		{"state-bytes", "a replaced custom state keeps its bytes", 0, commitStateBytes},
-		{"not-a-list", "an append to something that is no list is refused or warned of, never silent", 0, commitNotAList},
+		{"not-a-list", "an append to a value that is not a list is refused or causes a warning", 0, commitNotAList},
 		{"step-count", "a commit sets the step count of session and run", 0, commitStepCount},
-		{"promote", "promoted results follow the commit's messages in the order given, and their rows go", 0, commitPromote},
-		{"promote-handed-in", "a promoted message that was never settled is taken as handed in", 0, commitPromoteHandedIn},
+		{"promote", "promoted results follow the commit's messages in the given order, and their rows are deleted", 0, commitPromote},
+		{"promote-handed-in", "a promoted message that was never settled is stored unchanged", 0, commitPromoteHandedIn},
 		{"promote-unsettled", "a call without a result cannot be promoted", 0, commitPromoteUnsettled},
-		{"pending", "a commit adds pending entries, in order, which Load gathers", 0, commitPending},
-		{"resolve", "a commit resolves entries, which stay for late answers", 0, commitResolve},
-		{"waits", "a suspending commit is refused when a call it waits on was answered meanwhile", 0, commitWaits},
-		{"waits-tree", "a root's suspending commit is refused when a call of its tree was disowned meanwhile", 0, commitWaitsTree},
-		{"waits-rewind", "a commit or start that rewinds and waits is refused like any other", 0, commitWaitsRewind},
-		{"waits-own", "what a commit itself does to the calls that it waits on does not count", 0, commitWaitsOwn},
+		{"pending", "a commit adds pending entries, in order, which Load returns", 0, commitPending},
+		{"resolve", "a commit resolves entries, which are kept for late answers", 0, commitResolve},
+		{"waits", "a suspending commit is refused if a call that it waits on was answered in the meantime", 0, commitWaits},
+		{"waits-tree", "a root's suspending commit is refused if a call of its tree was disowned in the meantime", 0, commitWaitsTree},
+		{"waits-rewind", "a commit or start that rewinds and waits is refused in the same cases", 0, commitWaitsRewind},
+		{"waits-own", "what a commit itself does to the calls that it waits on does not refuse it", 0, commitWaitsOwn},
 		{"ownership", "a commit writes ownership and marks calls completed", 0, commitOwnership},
 		{"children", "a commit adds and replaces child references", 0, commitChildren},
-		{"consume", "a commit takes inbox entries in by key, and no others", 0, commitConsume},
+		{"consume", "a commit consumes inbox entries by key, and no others", 0, commitConsume},
 		{"checkpoint", "a commit's checkpoint describes the session after it", 0, commitCheckpoint},
 		{"run-change", "a commit changes the run's record and adds up its usage", 0, commitRunChange},
 		{"outcome", "an outcome ends the run and is written to run and session", 0, commitOutcome},
-		{"outcome-suspended", "a suspending outcome leaves the session active and tells what it waits for", 0, commitSuspended},
+		{"outcome-suspended", "a suspending outcome leaves the session active and records what it waits for", 0, commitSuspended},
 		{"outcome-failed", "a failed outcome keeps its error with code and text", 0, commitFailed},
-		{"reopen", "a new run clears error and interrupt of the last and keeps its output", 0, commitReopen},
-		{"everything", "all parts of one commit land together", 0, commitEverything},
+		{"reopen", "a new run clears the error and interrupt of the last one and keeps its output", 0, commitReopen},
+		{"everything", "all parts of one commit are applied together", 0, commitEverything},
 		{"repeated", "a commit repeated with its key returns the original outcome and does nothing", 0, commitRepeated},
-		{"repeated-outcome", "a last commit repeated after the lease is gone still succeeds", 0, commitRepeatedOutcome},
+		{"repeated-outcome", "a last commit repeated after the lease was released still succeeds", 0, commitRepeatedOutcome},
 		{"repeated-older", "only the last key is remembered: an older commit again is stale", 0, commitRepeatedOlder},
-		{"stale", "a wrong version, owner, epoch or run is refused, says what the store saw, and changes nothing", 0, commitStale},
-		{"ended", "a run that has ended takes no further commit", 0, commitEnded},
-		{"transition", "a status the table does not hold is refused", 0, commitTransition},
-		{"invalid", "a change that cannot be is refused whole", 0, commitInvalid},
+		{"stale", "a wrong version, owner, epoch or run is refused with the state of the session, and changes nothing", 0, commitStale},
+		{"ended", "a run that has ended accepts no further commit", 0, commitEnded},
+		{"transition", "a status that the table does not allow is refused", 0, commitTransition},
+		{"invalid", "an invalid change is refused as a whole", 0, commitInvalid},
 		{"missing", "a commit to a session that does not exist is not found", 0, commitMissing},
 		{"stop", "a commit reports a stop request and does not consume it", 0, commitStop},
 		{"stop-consumed", "the commit that ends the run consumes its stop request", 0, commitStopConsumed},
-		{"stop-repeated", "the commit that consumed a stop request tells of it when it is repeated", 0, commitStopRepeated},
-		{"inbox", "a commit reports whether messages wait", 0, commitInbox},
-		{"caller-keeps", "what the caller does to a commit's parts afterwards does not reach the store", 0, commitCopies},
-		{"cancelled", "a cancelled context fails the commit or not at all, never halfway", 0, commitCancelled},
+		{"stop-repeated", "the commit that consumed a stop request returns it again when it is repeated", 0, commitStopRepeated},
+		{"inbox", "a commit reports whether the inbox has entries", 0, commitInbox},
+		{"caller-keeps", "later changes by the caller to a commit's parts do not reach the store", 0, commitCopies},
+		{"cancelled", "a commit with a cancelled context is applied completely or not at all", 0, commitCancelled},
 	}
 }
 
@@ -84,7 +84,7 @@ func commitEmpty(t *bed) {
 	t.messagesAre("a")
 }
 
-// oddMessages covers every field a message has.
+// oddMessages returns messages that together have every field.
 func oddMessages() []session.Message {
 	return []session.Message{
 		{
@@ -200,10 +200,10 @@ func commitStepCount(t *bed) {
 		equal(t, "step count of the run", run.StepCount, n)
 	}
 	r.commit(session.Change{})
-	equal(t, "step count after a commit that says nothing of it", t.load("a").StepCount, 3)
+	equal(t, "step count after a commit without one", t.load("a").StepCount, 3)
 }
 
-// replied is a turn whose reply m1 made calls c1, c2 and c3.
+// replied returns a turn whose reply m1 made the calls c1, c2 and c3.
 func (t *bed) replied(id string) *turn {
 	t.Helper()
 	r := t.running(id)
@@ -264,11 +264,11 @@ func commitPromoteHandedIn(t *bed) {
 	messages, err := t.store().AllMessages(t.Context(), "a")
 	t.ok(err, "AllMessages")
 	if !messages[2].Equal(&one) || !messages[4].Equal(&three) {
-		t.Fatalf("handed-in results changed: %s, %s", show(&messages[2]), show(&messages[4]))
+		t.Fatalf("inline results changed: %s, %s", show(&messages[2]), show(&messages[4]))
 	}
 	t.callsAre("a", "m1")
 
-	// A reply whose calls are all read-only has no rows at all.
+	// A reply whose calls are all read-only has no rows.
 	four := result("c4", `4`)
 	r.commit(session.Change{
 		Messages: []session.Message{reply("m2", "c4")},
@@ -315,8 +315,8 @@ func commitPending(t *bed) {
 	sameJSON(t, "pending calls", pointers(listed), pointers(state.Pending))
 }
 
-// samePending compares entries as persisted, except for what embedded JSON looks
-// like: encoding/json re-spaces it.
+// samePending compares persisted entries, except for the whitespace of embedded
+// JSON, which encoding/json changes.
 func (t *bed) samePending(got, want session.Pending) {
 	t.Helper()
 	equal(t, "input of "+want.CallID, string(got.Input), string(want.Input))
@@ -386,8 +386,8 @@ func commitWaits(t *bed) {
 	equal(t, "run status", run.Status, session.RunSuspendedClientTool)
 }
 
-// owning is a root in a run, with calls of its tree: c1 and c2 are open, d1 and d2
-// completed. Of its own calls p1 and d2 are answered, p2 is not.
+// owning returns a root in a run, with calls of its tree: c1 and c2 are open, d1
+// and d2 completed. Of its own calls p1 and d2 are answered, p2 is not.
 func (t *bed) owning(id string) *turn {
 	t.Helper()
 	r := t.running(id)
@@ -403,7 +403,7 @@ func (t *bed) owning(id string) *turn {
 	return r
 }
 
-// owned are ownerships of calls of a descendant.
+// owned returns ownerships of calls of a descendant.
 func owned(callIDs ...string) []session.Ownership {
 	out := make([]session.Ownership, len(callIDs))
 	for i, callID := range callIDs {
@@ -412,20 +412,20 @@ func owned(callIDs ...string) []session.Ownership {
 	return out
 }
 
-// waitingOn is the change of a run that suspends because of calls.
+// waitingOn returns the change of a run that suspends because of calls.
 func waitingOn(callIDs ...string) session.Change {
 	return session.Change{Waits: callIDs, Outcome: &session.Outcome{Status: session.RunSuspendedClientTool}}
 }
 
-// answered requires a refusal because calls were answered, which names these, each
-// once, and what the store holds.
+// answered requires an error because calls were answered, which names these, each
+// once, and carries the state of the session.
 func (t *bed) answered(err error, holds *session.State, what string, calls ...string) {
 	t.Helper()
 	t.conflict(err, session.ErrAnswered, holds, what)
 	equal(t, what+": calls", slices.Sorted(slices.Values(session.AsError(err).Calls)), calls)
 }
 
-// waited are calls that a change of owning's root may wait on, and which of them
+// waited lists calls that a change of owning's root may wait on, and which of them
 // refuse it.
 var waited = []struct{ on, answered []string }{
 	{on: []string{"c1", "c2"}},
@@ -453,7 +453,7 @@ func commitWaitsTree(t *bed) {
 		change.Waits = []string{"c1"}
 		r.commit(change)
 	}
-	// The calls of another root's tree are none of a session's business.
+	// The calls of another root's tree do not concern the session.
 	t.create("other")
 	t.ok(t.store().Own(t.Context(), "other", owned("c1")), "Own")
 	t.ok(t.store().Disown(t.Context(), "other", []string{"c1"}), "Disown")
@@ -494,7 +494,7 @@ func commitWaitsOwn(t *bed) {
 	done := session.Ownership{CallID: "c3", SessionID: "kid", CompletedAt: t.now()}
 	r.commit(session.Change{Waits: []string{"c1", "c3"}, Disown: []string{"c1"}, Own: []session.Ownership{done}})
 	again := waitingOn("c1", "c3")
-	again.Own = owned("c1", "c3") // which opens nothing
+	again.Own = owned("c1", "c3") // which opens no call again
 	t.unchanged("a", func() {
 		_, err := t.store().Commit(t.Context(), r.request(again))
 		t.answered(err, t.load("a"), "a commit after them", "c1", "c3")
@@ -609,7 +609,7 @@ func commitOutcome(t *bed) {
 	t.ok(err, "CurrentRun")
 	equal(t, "run status", run.Status, session.RunCompleted)
 	if run.EndedAt.IsZero() {
-		t.Fatalf("the run has ended and does not say when")
+		t.Fatalf("the ended run has no end time")
 	}
 	if run.Outcome == nil {
 		t.Fatalf("the run has no outcome")
@@ -680,7 +680,7 @@ func commitReopen(t *bed) {
 	equal(t, "status of the run before", first.Status, session.RunFailed)
 }
 
-// everything is a change with all parts.
+// everything returns a change with all parts.
 func everything(r *turn) session.Change {
 	ref := child("kid")
 	return session.Change{
@@ -718,7 +718,7 @@ func commitEverything(t *bed) {
 	stop, err := t.store().StopRequest(t.Context(), "a", "run-1")
 	t.ok(err, "StopRequest")
 	if stop != nil {
-		t.Fatalf("the run has ended and its stop request stands")
+		t.Fatalf("the run has ended and still has its stop request")
 	}
 }
 
@@ -773,11 +773,11 @@ func commitStale(t *bed) {
 	r := t.crowd("a")
 	for what, spoil := range map[string]func(*session.Commit){
 		"an older version":   func(c *session.Commit) { c.Version-- },
-		"a version to come":  func(c *session.Commit) { c.Version++ },
+		"a future version":   func(c *session.Commit) { c.Version++ },
 		"another owner":      func(c *session.Commit) { c.Fence.Owner = "thief" },
 		"no owner":           func(c *session.Commit) { c.Fence.Owner = "" },
 		"an older epoch":     func(c *session.Commit) { c.Fence.Epoch-- },
-		"an epoch to come":   func(c *session.Commit) { c.Fence.Epoch++ },
+		"a future epoch":     func(c *session.Commit) { c.Fence.Epoch++ },
 		"another run":        func(c *session.Commit) { c.RunID = "run-0" },
 		"no key, no version": func(c *session.Commit) { c.Key, c.Version = "", 0 },
 	} {
@@ -850,7 +850,7 @@ func commitStop(t *bed) {
 	r := t.running("a")
 	out := r.commit(session.Change{})
 	if out.Stop != nil {
-		t.Fatalf("nobody asked for a stop, and the commit reports %+v", *out.Stop)
+		t.Fatalf("no stop was requested, but the commit reports %+v", *out.Stop)
 	}
 	_, err := t.store().RequestStop(t.Context(), "a", session.Stop{RunID: "run-1", Kind: session.StopAbort, Reason: "enough"})
 	t.ok(err, "RequestStop")
@@ -870,7 +870,7 @@ func commitStopConsumed(t *bed) {
 	stop, err := t.store().StopRequest(t.Context(), "a", "run-1")
 	t.ok(err, "StopRequest")
 	if stop != nil {
-		t.Fatalf("the run has ended and its stop request stands: %+v", *stop)
+		t.Fatalf("the run has ended and still has its stop request: %+v", *stop)
 	}
 	next := t.start("a", "run-2")
 	out := next.commit(session.Change{})
@@ -888,14 +888,14 @@ func commitStopRepeated(t *bed) {
 		out, err := t.store().Commit(t.Context(), request)
 		t.ok(err, what)
 		if out.Stop == nil || out.Stop.Kind != session.StopAbort || out.Stop.Reason != "enough" || out.Stop.RunID != "run-1" {
-			t.Fatalf("%s tells of the stop %+v", what, out.Stop)
+			t.Fatalf("%s returns the stop %+v", what, out.Stop)
 		}
 	}
 	t.ok(t.store().CloseRun(t.Context(), "a", r.fence, true), "CloseRun")
 	merged, err := session.Merge(t.Context(), t.store(), "a", session.Writes{Ops: []session.Op{{Kind: session.OpReplace, Key: "k", Value: raw(`1`)}}})
 	t.ok(err, "Merge")
 	if merged.Stop != nil {
-		t.Fatalf("a later write tells of the stop %+v", merged.Stop)
+		t.Fatalf("a later write returns the stop %+v", merged.Stop)
 	}
 	if out := t.start("a", "run-2").commit(session.Change{}); out.Stop != nil {
 		t.Fatalf("an old request stops a later run: %+v", *out.Stop)

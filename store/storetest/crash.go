@@ -15,34 +15,34 @@ import (
 func crashCases() []testCase {
 	cases := []testCase{
 		{"every-write", "the cases below cover every write of a backend", 0, coversEveryWrite},
-		{"turn", "a turn stopped before and after each of its writes and taken up again ends as if it never was", 0, crashTurn},
+		{"turn", "a turn that is stopped before or after any of its writes and then taken over ends as if it had not been stopped", 0, crashTurn},
 	}
 	for _, op := range crashOps() {
 		cases = append(cases, testCase{
-			op.name, op.name + " that fails before it is made has changed nothing; one that fails after is found when it is made again",
+			op.name, op.name + " that fails before it is applied changes nothing; one that fails afterwards is recognised when it is repeated",
 			op.needs, op.crash,
 		})
 	}
 	return cases
 }
 
-// crashOp is one write, made on a session "a" with a run and rows of every kind.
+// crashOp is one write to a session "a" with a run and rows of every kind.
 type crashOp struct {
 	name string
 	// edit marks functions over [session.Documents.Edit], which is then the write.
 	edit  bool
 	needs need
-	// idle gives the lease back first, for writes that take an idle session.
+	// idle releases the lease first, for writes that need an idle session.
 	idle bool
 	do   func(t *bed, b store.Backend, w *world) error
-	// again says what a repeat is told: nil for success, else the refusal.
+	// again is the result of a repetition: nil for success, otherwise the error.
 	again *session.Error
-	// twice marks writes that a repeat makes again: counts, appends, renewals. The
-	// others must leave what is there.
+	// twice marks writes that take effect again when repeated: counts, appends,
+	// renewals. The others must not change anything.
 	twice bool
 }
 
-// write is the store's method that makes the write.
+// write returns the name of the store's method that makes the write.
 func (op *crashOp) write() string {
 	if op.edit {
 		return "Edit"
@@ -50,7 +50,7 @@ func (op *crashOp) write() string {
 	return op.name
 }
 
-// world is what a write finds: a turn, and the document as it was read.
+// world is the state before a write: a turn, and the document as it was read.
 type world struct {
 	turn  *turn
 	state *session.State
@@ -164,7 +164,7 @@ func crashOps() []crashOp {
 		{name: "CreateCheckpoint", edit: true, idle: true, twice: true, do: func(t *bed, b store.Backend, _ *world) error {
 			_, err := session.CreateCheckpoint(t.Context(), t.sessionsOf(b), "a", session.NewCheckpoint{ID: "made", Source: session.FromSave})
 			if errors.Is(err, session.ErrExists) {
-				return nil // as good: it is there
+				return nil // it exists, which is as good
 			}
 			return err
 		}},
@@ -269,12 +269,12 @@ func coversEveryWrite(t *bed) {
 	}
 }
 
-// prepare makes what the write needs.
+// prepare creates what the write needs.
 func (op crashOp) prepare(t *bed) *world {
 	t.Helper()
 	w := &world{held: "held"}
 	if op.name == "RequestStop" {
-		w.turn = t.replied("a") // the crowd has a request already
+		w.turn = t.replied("a") // the crowd already has a request
 	} else {
 		w.turn = t.crowd("a")
 	}
@@ -285,7 +285,7 @@ func (op crashOp) prepare(t *bed) *world {
 		r := w.turn
 		change := session.Change{Outcome: &session.Outcome{Status: session.RunCompleted}}
 		if op.name == "CleanCalls" {
-			change.Status = session.Completed // only the calls of a session that has ended are cleaned
+			change.Status = session.Completed // only calls of ended sessions are cleaned
 		}
 		r.commit(change)
 		t.ok(t.store().CloseRun(t.Context(), "a", r.fence, false), "close run")
@@ -294,8 +294,8 @@ func (op crashOp) prepare(t *bed) *world {
 	return w
 }
 
-// reopened is the data as another process finds it: a handle that knows of
-// nothing but what is stored.
+// reopened returns the data as another process sees it: a handle without any
+// cached state.
 func (t *bed) reopened() store.Backend {
 	if t.Reopen == nil {
 		return t.Backend
@@ -303,7 +303,8 @@ func (t *bed) reopened() store.Backend {
 	return t.second()
 }
 
-// photograph is everything a write of the table could have changed, but locks.
+// photograph returns everything that a write of the table could have changed,
+// except locks.
 func (t *bed) photograph(b store.Backend) string {
 	t.Helper()
 	s, m := t.sessionsOf(b), t.streamsOf(b)
@@ -326,8 +327,7 @@ func (t *bed) photograph(b store.Backend) string {
 	return out.String()
 }
 
-// inject makes the write with a fault, and checks that it is the fault that the
-// caller is told of.
+// inject makes the write with a fault, and checks that the caller gets the fault.
 func (op crashOp) inject(t *bed, w *world, when When) {
 	t.Helper()
 	faults := NewFaults(t.Backend)
@@ -335,7 +335,7 @@ func (op crashOp) inject(t *bed, w *world, when When) {
 	err := op.do(t, faults, w)
 	e := t.refusal(err, session.ErrUnavailable, op.name+" with a fault")
 	if !strings.Contains(e.Message, "injected") || !session.IsRetryable(err) {
-		t.Fatalf("%s: the caller is told %v", op.name, err)
+		t.Fatalf("%s: the caller got %v", op.name, err)
 	}
 	equal(t, "writes counted", faults.Count(op.write()), 1)
 }
@@ -345,7 +345,7 @@ func (op crashOp) crash(t *bed) {
 	was := t.photograph(b)
 	op.inject(t, w, Before)
 	if is := t.photograph(b); is != was {
-		t.Fatalf("the write was not made, and something changed:\nbefore:\n%s\nafter:\n%s", clip(was), clip(is))
+		t.Fatalf("the write was not applied, but something changed:\nbefore:\n%s\nafter:\n%s", clip(was), clip(is))
 	}
 	op.inject(t, w, After)
 	was = t.photograph(b)
@@ -359,12 +359,12 @@ func (op crashOp) crash(t *bed) {
 		return
 	}
 	if is := t.photograph(b); is != was {
-		t.Fatalf("the write had been made, and making it again changed something:\nbefore:\n%s\nafter:\n%s", clip(was), clip(is))
+		t.Fatalf("the write had been applied, but repeating it changed something:\nbefore:\n%s\nafter:\n%s", clip(was), clip(is))
 	}
 }
 
 // script is a whole turn as its handlers would write it: each step is idempotent
-// under a key, so that whoever takes the turn up starts from the top.
+// under a key, so that a takeover can start from the beginning.
 type script struct {
 	t  *bed
 	id string
@@ -372,7 +372,7 @@ type script struct {
 
 	fence   session.Fence
 	version int64
-	stage   int // how many of the turn's commits stand
+	stage   int // how many of the turn's commits are applied
 }
 
 // The turn's commits, by key.
@@ -392,7 +392,7 @@ func (p *script) steps() []func() error {
 	}
 	commit := func(stage int, change session.Change) error {
 		if p.stage > stage {
-			return nil // a later commit stands, so this one does
+			return nil // a later commit is applied, so this one is
 		}
 		out, err := s.Commit(ctx, &session.Commit{
 			SessionID: p.id, RunID: "run-1", Key: scriptCommits[stage-1], Version: p.version, Fence: p.fence, Change: change,
@@ -445,7 +445,7 @@ func (p *script) steps() []func() error {
 		func() error {
 			err := s.CloseRun(ctx, p.id, p.fence, true)
 			if errors.Is(err, session.ErrStale) {
-				return nil // given back already
+				return nil // already released
 			}
 			return err
 		},
@@ -464,7 +464,7 @@ func (p *script) tool(s session.Store, callID string) error {
 	return err
 }
 
-// play goes through the turn until it is done or the store fails.
+// play performs the turn until it has ended or the store fails.
 func (p *script) play() error {
 	for i, do := range p.steps() {
 		if err := do(); err != nil {
@@ -488,12 +488,12 @@ func crashTurn(t *bed) {
 				if op.N != n {
 					return Pass
 				}
-				faults.Cut() // the process is gone
+				faults.Cut() // the process has died
 				return when
 			})
 			err := (&script{t: t, id: id, b: faults}).play()
 			t.refused(err, session.ErrUnavailable, id)
-			t.ok((&script{t: t, id: id, b: t.Backend}).play(), id+" taken up again")
+			t.ok((&script{t: t, id: id, b: t.Backend}).play(), id+" taken over")
 			equal(t, "the end of "+id, t.ending(id), want)
 			points++
 		}
@@ -501,7 +501,7 @@ func crashTurn(t *bed) {
 	t.Logf("%d crash points around %d writes", points, writes)
 }
 
-// ending is what a finished turn left, without ids and times.
+// ending returns what a finished turn has left, without ids and times.
 func (t *bed) ending(id string) string {
 	t.Helper()
 	state := t.load(id)
@@ -511,7 +511,7 @@ func (t *bed) ending(id string) string {
 	t.ok(err, "Calls")
 	custom, err := state.Custom.MarshalJSON()
 	t.ok(err, "encode")
-	return fmt.Sprintf("status %s version %d turn %d owed %v owner %q\nmessages %v\nstate %s\nrun %s %+v\ncalls %d\nstream %v %s",
+	return fmt.Sprintf("status %s version %d turn %d close pending %v owner %q\nmessages %v\nstate %s\nrun %s %+v\ncalls %d\nstream %v %s",
 		state.Status, state.Version, state.Turn, state.CloseOwed, state.Lease.Owner, t.texts(id), custom,
 		run.Status, run.Usage, len(rows), t.deltas(id, 0), t.info(id).Status)
 }

@@ -10,18 +10,18 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// divergenceCases are the ways in which databases quietly differ.
+// divergenceCases cover differences between databases that are easy to overlook.
 func divergenceCases() []testCase {
 	return []testCase{
 		{"nested-merge", "a replaced value replaces all of the old one, nested keys included", 0, nestedMerge},
-		{"nulls", "null is a value: it is kept, at the top and nested, and is not absence", 0, nulls},
-		{"timestamps", "instants order as instants, whatever their zone and number of fractional digits", 0, timestamps},
-		{"row-ids", "what takes the place of deleted rows inherits nothing and keeps its order", 0, rowIDs},
-		{"sentinels", "zero times and counts mean never and all, not the year 1 and none", clock, sentinels},
-		{"extreme-times", "times long past and far ahead are kept and compared as they are", 0, extremeTimes},
-		{"bad-member", "of many commits at once the bad ones fail alone", 0, badMember},
-		{"conflicting-insert", "an insert that is refused does not touch the row that was there", 0, conflictingInsert},
-		{"same-ids", "ids of rows are their session's own: two sessions may use the same", 0, sameIDs},
+		{"nulls", "null is a value: it is kept, at the top and nested, and differs from absence", 0, nulls},
+		{"timestamps", "times are ordered as instants, regardless of zone and number of fractional digits", 0, timestamps},
+		{"row-ids", "rows that replace deleted ones inherit nothing and keep their order", 0, rowIDs},
+		{"sentinels", "zero times mean never and zero counts mean all", clock, sentinels},
+		{"extreme-times", "times in the distant past and future are kept and compared correctly", 0, extremeTimes},
+		{"bad-member", "of many concurrent commits only the bad ones fail", 0, badMember},
+		{"conflicting-insert", "a refused insert does not change the existing row", 0, conflictingInsert},
+		{"same-ids", "ids of rows are scoped to their session: two sessions may use the same id", 0, sameIDs},
 	}
 }
 
@@ -46,8 +46,8 @@ func nulls(t *bed) {
 	t.ok(err, "merge")
 	t.customIs("a", `{"b":{"c":1,"d":null},"e":null,"l":[null,[null]]}`)
 	state := t.load("a")
-	equal(t, "a null is there", state.Custom.Has("e"), true)
-	equal(t, "a deleted key is not", state.Custom.Has("a"), false)
+	equal(t, "a null exists", state.Custom.Has("e"), true)
+	equal(t, "a deleted key exists", state.Custom.Has("a"), false)
 	r := t.start("a", "run-1")
 	change := step(1, "cp1")
 	change.Writes = put("b", `null`)
@@ -62,7 +62,7 @@ func nulls(t *bed) {
 func timestamps(t *bed) {
 	base := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 	east, west := time.FixedZone("east", 9*3600), time.FixedZone("west", -(8*3600+1800))
-	// As text these would sort differently: fractions of several lengths, whole
+	// As text these would sort differently: fractions of different lengths, whole
 	// seconds, offsets.
 	times := []time.Time{
 		base.Add(-time.Second).In(east), base, base.Add(time.Microsecond).In(west), base.Add(10 * time.Microsecond),
@@ -88,7 +88,8 @@ func timestamps(t *bed) {
 }
 
 func rowIDs(t *bed) {
-	// Everything of the newest session goes; the next takes its place.
+	// The newest session is deleted with everything that belongs to it; the next one
+	// takes its place.
 	t.crowd("older")
 	t.crowd("newest")
 	t.ok(t.delete("newest"), "delete")
@@ -103,7 +104,8 @@ func rowIDs(t *bed) {
 		t.refused(err, session.ErrNotFound, "LatestCheckpoint")
 	}
 
-	// The last rows of a session go; what comes after is still after what stayed.
+	// The last rows of a session are deleted; later rows still follow the remaining
+	// ones.
 	for _, id := range []string{"e1", "e2", "e3"} {
 		t.ok(t.store().Send(t.Context(), "next", session.InboxEntry{ID: id, Kind: "note", At: noon}), "Send")
 	}
@@ -205,7 +207,8 @@ func conflictingInsert(t *bed) {
 }
 
 // conflictingRows writes calls and entries again that a person or a tool has
-// answered meanwhile: refused or ignored, the answer stays.
+// answered in the meantime: whether that is refused or ignored, the answer is
+// kept.
 func conflictingRows(t *bed) {
 	r := t.replied("rows")
 	r.commit(session.Change{Pending: []session.Pending{waiting("p1")}})
@@ -220,7 +223,7 @@ func conflictingRows(t *bed) {
 			r.version = out.Version
 			r.commits++
 		} else if !errors.Is(err, session.ErrInvalid) && !errors.Is(err, session.ErrExists) {
-			t.Fatalf("a commit of %s that is there: %v", what, err)
+			t.Fatalf("a commit of an existing %s: %v", what, err)
 		}
 	}
 	t.callsAre("rows", "m1", "c1 settled", "c2 open", "c3 open")

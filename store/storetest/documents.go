@@ -12,29 +12,29 @@ import (
 
 func documentCases() []testCase {
 	return []testCase{
-		{"save", "Save replaces the document, raises the version and tells the caller", 0, save},
+		{"save", "Save replaces the document, raises the version and returns it to the caller", 0, save},
 		{"save-checkpoint", "Save writes a checkpoint", 0, saveCheckpoint},
-		{"save-stale", "Save of an outdated document is refused, says what it saw, and changes nothing", 0, saveStale},
+		{"save-stale", "Save of an outdated document is refused with the state of the session, and changes nothing", 0, saveStale},
 		{"save-keeps", "Save takes no counters, lease, run or rows from the document", 0, saveKeeps},
 		{"save-refused", "Save of a missing or invalid document is refused", 0, saveRefused},
 		{"merge", "Merge appends, replaces and deletes keys in order", 0, merge},
 		{"merge-keeps-bytes", "values of custom state keep the bytes they were written with", 0, mergeKeepsBytes},
 		{"merge-refused", "Merge refuses what cannot be performed and changes nothing", 0, mergeRefused},
-		{"merge-not-a-list", "an append to something that is no list is refused or warned of, never silent", 0, mergeNotAList},
-		{"metadata", "PatchMetadata sets and deletes entries and leaves the version alone", 0, patchMetadata},
-		{"metadata-many", "patches make no more metadata than a document may have, and may always take some away", 0, patchMetadataMany},
-		{"tags-twice", "a tag that is given twice is kept once, however the session is made", 0, tagsTwice},
+		{"merge-not-a-list", "an append to a value that is not a list is refused or causes a warning", 0, mergeNotAList},
+		{"metadata", "PatchMetadata sets and deletes entries and does not change the version", 0, patchMetadata},
+		{"metadata-many", "patches cannot exceed the metadata limits of a document, and may always remove entries", 0, patchMetadataMany},
+		{"tags-twice", "a repeated tag is stored once, however the session is created", 0, tagsTwice},
 		{"metadata-running", "PatchMetadata is allowed during a run and survives its commits", 0, patchMetadataRunning},
-		{"edit", "an edit writes all it has in one version", 0, editWhole},
+		{"edit", "an edit applies all its parts in one version", 0, editWhole},
 		{"edit-creates", "an edit that creates a session also makes its change, and only one creates it", 0, editCreates},
-		{"edit-version", "an edit that states a version is refused at any other, says what it saw, and changes nothing", 0, editAtVersion},
-		{"edit-refused", "an edit that cannot be made, or has what only a run writes, changes nothing", 0, editRefused},
-		{"edit-beside", "an edit of metadata and children is allowed during a run and leaves the version; one with more is not", 0, editBeside},
+		{"edit-version", "an edit with a version is refused at any other version with the state of the session, and changes nothing", 0, editAtVersion},
+		{"edit-refused", "an edit that is invalid, or contains what only a run may write, changes nothing", 0, editRefused},
+		{"edit-beside", "an edit of only metadata and children is allowed during a run and does not raise the version; any other is refused", 0, editBeside},
 		{"increment", "the counters count up by one and return the new value", 0, increment},
 		{"running", "every direct write is refused while a run holds the lease, and changes nothing", 0, runningRefuses},
-		{"after-run", "direct writes are allowed again once the lease is given back", 0, afterRun},
-		{"expired", "direct writes wait for a run whose lease has expired: it is in the middle of a step", clock, expiredRefuses},
-		{"expired-pause", "an operator can pause a session whose run nobody carries on, and let it go on", clock, expiredPause},
+		{"after-run", "direct writes are allowed again once the lease is released", 0, afterRun},
+		{"expired", "direct writes are refused while a run with an expired lease is in the middle of a step", clock, expiredRefuses},
+		{"expired-pause", "an operator can pause and unpause a session whose run has no lease holder", clock, expiredPause},
 		{"missing", "every direct write to a session that does not exist is not found", 0, missingRefuses},
 	}
 }
@@ -45,12 +45,12 @@ func save(t *bed) {
 	want := full()
 	want.Version = state.Version
 	t.ok(session.Save(t.Context(), t.store(), want), "save")
-	equal(t, "the version the caller is told", want.Version, state.Version+1)
+	equal(t, "the version the caller gets", want.Version, state.Version+1)
 	got := t.load("a")
 	equal(t, "version", got.Version, state.Version+1)
 	t.sameDocument(got, full())
 	sameTime(t, "created at", got.CreatedAt, state.CreatedAt)
-	t.ok(session.Save(t.Context(), t.store(), want), "save again with the version that was told")
+	t.ok(session.Save(t.Context(), t.store(), want), "save again with the returned version")
 	equal(t, "version", t.load("a").Version, state.Version+2)
 }
 
@@ -112,7 +112,7 @@ func saveKeeps(t *bed) {
 func saveRefused(t *bed) {
 	state := blank("nobody")
 	state.Version = 1
-	t.refused(session.Save(t.Context(), t.store(), state), session.ErrNotFound, "save of nothing")
+	t.refused(session.Save(t.Context(), t.store(), state), session.ErrNotFound, "save of a session that does not exist")
 	t.exists("nobody", false)
 	t.create("a")
 	for what, spoil := range map[string]func(*session.State){
@@ -362,7 +362,7 @@ func afterRun(t *bed) {
 	}
 }
 
-// orphan makes a session whose run is running and whose lease has expired.
+// orphan creates a session whose run is running and whose lease has expired.
 func (t *bed) orphan(id string) *turn {
 	t.Helper()
 	t.create(id)
@@ -385,11 +385,11 @@ func expiredRefuses(t *bed) {
 	})
 	t.ok(err, "TakeOver")
 	equal(t, "version", taken.Version, r.version)
-	// One that was given back is as much in the middle of a step.
+	// A run whose lease was released is in the middle of a step, too.
 	t.ok(t.store().CloseRun(t.Context(), "a", taken.Lease.Fence(), false), "CloseRun")
 	for name, write := range directWrites(t, "a") {
 		t.unchanged("a", func() {
-			t.conflict(write(), session.ErrAlreadyRunning, t.load("a"), name+" after the lease was given back")
+			t.conflict(write(), session.ErrAlreadyRunning, t.load("a"), name+" after the lease was released")
 		})
 	}
 }
@@ -407,9 +407,9 @@ func expiredPause(t *bed) {
 		t.refused(err, session.ErrAlreadyRunning, "from paused to "+string(to)+" with a run that has not ended")
 	}
 	out, err = set(session.Active)
-	t.ok(err, "let go on")
+	t.ok(err, "unpause")
 	equal(t, "active", out.OK, true)
-	// While somebody holds the lease only the holder writes.
+	// While somebody holds the lease, only the holder writes.
 	t.running("b")
 	_, err = t.store().SetStatus(t.Context(), "b", session.StatusChange{Expect: session.Statuses(), To: session.Paused})
 	t.refused(err, session.ErrAlreadyRunning, "pause during a run")
@@ -422,5 +422,5 @@ func missingRefuses(t *bed) {
 	t.exists("nobody", false)
 }
 
-// sameSecond says whether two of the store's own times are as good as equal.
+// sameSecond reports whether two of the store's own times are practically equal.
 func sameSecond(a, b time.Time) bool { return a.Sub(b).Abs() < time.Second }

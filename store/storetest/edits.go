@@ -10,7 +10,7 @@ func (t *bed) edit(e *session.Edit) *session.Edited {
 	return out
 }
 
-// wholeEdit is an edit of session a with all that an edit may have.
+// wholeEdit returns an edit of session a with all that an edit may have.
 func wholeEdit() *session.Edit {
 	const id = "a"
 	return &session.Edit{

@@ -13,10 +13,10 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// Faults is a backend that passes everything to another one, counts the writes
-// and makes chosen ones fail: before they are made, as when a connection is
-// refused, or after, as when the answer is lost. Views of other tenants count and
-// fail with it.
+// Faults is a backend that forwards everything to another one, counts the writes
+// and makes chosen ones fail: before they are applied, as when a connection is
+// refused, or afterwards, as when the answer is lost. The stores of other tenants
+// are included.
 //
 // To stop a process around its n-th write, and everything it would do after:
 //
@@ -29,7 +29,7 @@ import (
 //		return storetest.Pass
 //	})
 //
-// What is left is then read from the backend itself.
+// The results are then read from the backend itself.
 type Faults struct {
 	inner store.Backend
 
@@ -43,20 +43,20 @@ type Faults struct {
 
 var _ store.Backend = (*Faults)(nil)
 
-// When says where a write fails, if it does.
+// When says at which point a write fails, if it does.
 type When int
 
-// The places of a fault.
+// The points of a fault.
 const (
-	// Pass makes the write.
+	// Pass applies the write.
 	Pass When = iota
-	// Before fails without making it.
+	// Before fails without applying it.
 	Before
-	// After makes it and fails all the same.
+	// After applies it and fails nevertheless.
 	After
 )
 
-// String names the place.
+// String returns the name of the point.
 func (w When) String() string {
 	switch w {
 	case Before:
@@ -67,21 +67,21 @@ func (w When) String() string {
 	return "pass"
 }
 
-// Op is one write on its way to the backend.
+// Op is one write to the backend.
 type Op struct {
-	// N counts all writes, Nth those of this name; both from 1.
+	// N counts all writes, Nth those with this name; both start at 1.
 	N, Nth int
-	// Name is the method's; see [Writes] for all of them.
+	// Name is the name of the method; see [Writes] for all of them.
 	Name   string
 	Tenant string
-	// ID is the session, stream or lock that is written to; empty for a write to
-	// none in particular.
+	// ID is the session, stream or lock that is written to; empty if the write
+	// concerns none in particular.
 	ID string
 }
 
-// Writes lists the name of every write a backend has. They are the names of
-// methods; DeleteStream, RenewLock and ReleaseLock tell apart what several
-// interfaces call the same.
+// Writes returns the name of every write of a backend. They are the names of
+// methods; DeleteStream, RenewLock and ReleaseLock distinguish methods that
+// several interfaces have.
 func Writes() []string {
 	return []string{
 		// session.Store
@@ -96,7 +96,7 @@ func Writes() []string {
 	}
 }
 
-// NewFaults wraps a backend. Until told otherwise it passes everything.
+// NewFaults wraps a backend. By default it forwards everything.
 func NewFaults(inner store.Backend) *Faults {
 	return &Faults{
 		inner: inner, counts: map[string]int{},
@@ -104,7 +104,7 @@ func NewFaults(inner store.Backend) *Faults {
 	}
 }
 
-// At decides that the n-th write fails, and no other.
+// At returns a decision that only the n-th write fails.
 func At(n int, when When) func(Op) When {
 	return func(op Op) When {
 		if op.N == n {
@@ -114,7 +114,7 @@ func At(n int, when When) func(Op) When {
 	}
 }
 
-// On decides that the nth write of a name fails, and no other.
+// On returns a decision that only the nth write with a name fails.
 func On(name string, nth int, when When) func(Op) When {
 	return func(op Op) When {
 		if op.Name == name && op.Nth == nth {
@@ -124,8 +124,9 @@ func On(name string, nth int, when When) func(Op) When {
 	}
 }
 
-// Fail sets who decides which writes fail; nil lets all pass. The function is
-// asked once per write, one write at a time, and may call [Faults.Cut].
+// Fail sets the function that decides which writes fail; nil lets all pass. The
+// function is called once per write, for one write at a time, and may call
+// [Faults.Cut].
 func (f *Faults) Fail(decide func(Op) When) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -140,10 +141,10 @@ func (f *Faults) FailWith(err error) {
 	f.failed = err
 }
 
-// Cut fails every later call, reads included, until [Faults.Restore]: the
+// Cut makes every later call fail, including reads, until [Faults.Restore]: the
 // process has lost its store, or has been killed. Cut may be called from the
-// function given to [Faults.Fail]; the write being decided on is still carried
-// out as decided.
+// function given to [Faults.Fail]; the write that is being decided is still
+// carried out as decided.
 func (f *Faults) Cut() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -171,7 +172,7 @@ func (f *Faults) Log() []Op {
 	return slices.Clone(f.log)
 }
 
-// Count is the number of writes so far: of the names given, or of all.
+// Count returns the number of writes so far: of the given names, or of all.
 func (f *Faults) Count(names ...string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -185,7 +186,7 @@ func (f *Faults) Count(names ...string) int {
 	return n
 }
 
-// next numbers a write and asks what becomes of it.
+// next numbers a write and decides whether it fails.
 func (f *Faults) next(name, tenant, id string) (When, error) {
 	f.mu.Lock()
 	if f.cut {
@@ -213,7 +214,8 @@ func (f *Faults) alive() error {
 	return nil
 }
 
-// write makes a write, or fails it. A result that was lost is not returned.
+// write applies a write, or fails it. The result of a write that fails afterwards
+// is not returned.
 func write[V any](f *Faults, name, tenant, id string, do func() (V, error)) (V, error) {
 	var none V
 	when, failed := f.next(name, tenant, id)
@@ -233,7 +235,7 @@ func effect(f *Faults, name, tenant, id string, do func() error) error {
 	return err
 }
 
-// read makes a read, unless the store is cut off.
+// read performs a read, unless the store is cut off.
 func read[V any](f *Faults, do func() (V, error)) (V, error) {
 	if err := f.alive(); err != nil {
 		var none V
@@ -516,7 +518,7 @@ func (s faultyStreams) Tenant(tenant string) stream.Manager {
 
 func (s faultyStreams) Limits() stream.Limits { return s.inner.Limits() }
 
-// Append fails after the batch is durable, or before it is handed over.
+// Append fails after the batch is durable, or before it is passed on.
 func (s faultyStreams) Append(ctx context.Context, id string, batch stream.Batch) (stream.Append, error) {
 	when, failed := s.f.next("Append", s.tenant, id)
 	if when == Before {

@@ -16,7 +16,7 @@ import (
 
 func TestFaultsPassEverythingElse(t *testing.T) {
 	t.Parallel()
-	// The wrapper is a backend as good as the one it wraps.
+	// The wrapper must satisfy the suite like the backend it wraps.
 	Run(t, func(t testing.TB) Harness {
 		h := openMemory(t)
 		h.Backend = NewFaults(h.Backend)
@@ -63,16 +63,16 @@ func TestFaultsFailWhereTold(t *testing.T) {
 		t.Errorf("a fault before: got %v", err)
 	}
 	if ok, _ := s.Exists(ctx, "a"); ok {
-		t.Error("a write that failed before it was made was made")
+		t.Error("a write that failed before it was applied was applied")
 	}
 	f.Fail(On("Edit", 2, After))
 	if err := session.Create(ctx, s, blank("a")); !errors.Is(err, session.ErrUnavailable) {
 		t.Errorf("a fault after: got %v", err)
 	}
 	if ok, _ := s.Exists(ctx, "a"); !ok {
-		t.Error("a write that failed after it was made was not made")
+		t.Error("a write that failed after it was applied was not applied")
 	}
-	// The backend's own refusal is not hidden by a fault after it.
+	// A fault after the write does not hide the backend's own refusal.
 	f.Fail(func(Op) When { return After })
 	if err := session.Create(ctx, s, blank("a")); !errors.Is(err, session.ErrExists) {
 		t.Errorf("a refused write with a fault after: got %v", err)
@@ -125,7 +125,7 @@ func TestFaultsCut(t *testing.T) {
 	}
 }
 
-// TestFaultsKnowEveryWrite calls every method of the three interfaces and sees
+// TestFaultsKnowEveryWrite calls every method of the three interfaces and checks
 // which count as writes, so that a method added later is not forgotten.
 func TestFaultsKnowEveryWrite(t *testing.T) {
 	t.Parallel()
@@ -142,7 +142,7 @@ func TestFaultsKnowEveryWrite(t *testing.T) {
 		for method := range of.as.Methods() {
 			name := method.Name
 			if name == "Read" && of.as == reflect.TypeFor[stream.Manager]() {
-				continue // an iterator, and no write
+				continue // an iterator, not a write
 			}
 			callZero(t, reflect.ValueOf(of.value).MethodByName(name))
 		}
@@ -207,6 +207,6 @@ func TestFaultsOnAppend(t *testing.T) {
 		t.Fatal(err)
 	}
 	if f.Count("TryAcquire") != 1 {
-		t.Error("a lock that was taken is no write")
+		t.Error("acquiring a lock does not count as a write")
 	}
 }

@@ -11,14 +11,14 @@ import (
 
 func hostileCases() []testCase {
 	return []testCase{
-		{"ids", "an invalid session id is refused where it would be stored and finds nothing elsewhere", 0, hostileIDs},
+		{"ids", "an invalid session id is refused by writes and not found by reads", 0, hostileIDs},
 		{"quotes", "text that looks like a query is text", 0, hostileQuotes},
 		{"keys", "any top-level key of custom state works", 0, hostileKeys},
-		{"text", "any text comes back as the bytes a JSON string can hold", 0, hostileText},
-		{"json", "embedded JSON comes back byte for byte", 0, hostileJSON},
+		{"text", "any text that a JSON string can contain round-trips byte for byte", 0, hostileText},
+		{"json", "embedded JSON round-trips byte for byte", 0, hostileJSON},
 		{"huge", "a message and a state value of megabytes round-trip", 0, hostileHuge},
 		{"deep", "deeply nested JSON round-trips", 0, hostileDeep},
-		{"many", "one commit of a thousand rows lands whole", 0, hostileMany},
+		{"many", "one commit of a thousand rows is applied completely", 0, hostileMany},
 		{"unknown-fields", "fields of a later version survive reading, changing and writing back", 0, unknownFields},
 		{"future-format", "a document of a later format is refused as corrupt, not misread", 0, futureFormat},
 		{"corrupt-session", "an undecodable document fails alone", corrupt, corruptSession},
@@ -26,10 +26,10 @@ func hostileCases() []testCase {
 		{"corrupt-run", "an undecodable run fails alone", corrupt, corruptRun},
 		{"corrupt-checkpoint", "an undecodable checkpoint fails alone", corrupt, corruptCheckpoint},
 		{"corrupt-call", "an undecodable call fails alone", corrupt, corruptCall},
-		{"corrupt-pending", "an undecodable pending entry does not wedge a sweep", clock | corrupt, corruptPending},
+		{"corrupt-pending", "an undecodable pending entry does not block a sweep", clock | corrupt, corruptPending},
 		{"corrupt-child", "an undecodable child reference fails alone", corrupt, corruptChild},
-		{"corrupt-chunk", "an undecodable chunk fails its stream's readers, not the writer or others", corrupt, corruptChunk},
-		{"corrupt-sweep", "an undecodable document does not hide what others have due", clock | corrupt, corruptSweep},
+		{"corrupt-chunk", "an undecodable chunk fails the readers of its stream, but neither its writer nor other streams", corrupt, corruptChunk},
+		{"corrupt-sweep", "an undecodable document does not hide other sessions from sweeps", clock | corrupt, corruptSweep},
 	}
 }
 
@@ -117,7 +117,8 @@ func hostileKeys(t *bed) {
 	t.customIs("a", string(encoded))
 }
 
-// oddTexts are strings that encodings, databases and protocols have tripped over.
+// oddTexts are strings that have caused problems in encodings, databases and
+// protocols.
 func oddTexts() []string {
 	return []string{
 		"plain", "<script>alert('&amp;')</script>", "\x00nul\x00", "\x01\x1f\x7f", "a\tb\nc\rd", "\u2028\u2029", "\ufeffbom",
@@ -252,7 +253,7 @@ func unknownFields(t *bed) {
 		Messages: []session.Message{message}, Calls: []session.Call{c}, Pending: []session.Pending{p}, Children: []session.ChildRef{ref},
 	})
 
-	// Each is changed by the store once.
+	// The store changes each of them once.
 	t.claim(r, "c1")
 	t.submit("a", answer("p1", `1`))
 	_, err := t.store().UpdateChild(t.Context(), "a", "kid", func(c *session.ChildRef) error { c.Awaited = true; return nil })

@@ -8,15 +8,15 @@ import (
 
 func inboxCases() []testCase {
 	return []testCase{
-		{"send", "an entry arrives whole, oldest first, and leaves the version alone", 0, send},
-		{"send-once", "an entry sent again under its id is kept once, as it was", 0, sendOnce},
-		{"send-consumed", "an entry sent again after it was taken in stays taken in", 0, sendConsumed},
-		{"send-running", "entries may be sent while another holds the lease", 0, sendRunning},
-		{"send-missing", "an entry to nothing is not found", 0, sendMissing},
+		{"send", "an entry keeps every field, is listed oldest first, and does not change the version", 0, send},
+		{"send-once", "an entry that is sent again is stored once and does not change", 0, sendOnce},
+		{"send-consumed", "an entry that is sent again after it was consumed stays consumed", 0, sendConsumed},
+		{"send-running", "entries may be sent while another owner holds the lease", 0, sendRunning},
+		{"send-missing", "an entry to a session that does not exist is not found", 0, sendMissing},
 		{"wake", "a wake is listed until it is deleted, once per child", 0, wakes},
-		{"wake-missing", "a wake for nothing is not found", 0, wakeMissing},
-		{"wake-later", "delivering a wake does not take a later run's with it", 0, wakeLater},
-		{"wake-commit", "a child's last commit leaves a wake for its parent", 0, wakeCommit},
+		{"wake-missing", "a wake for a session that does not exist is not found", 0, wakeMissing},
+		{"wake-later", "deleting a delivered wake does not delete that of a later run", 0, wakeLater},
+		{"wake-commit", "a child's last commit stores a wake for its parent", 0, wakeCommit},
 	}
 }
 
@@ -55,7 +55,7 @@ func sendOnce(t *bed) {
 	t.ok(t.store().Send(t.Context(), "a", session.InboxEntry{ID: "e1", Kind: "note", Body: raw(`2`), At: noon.Add(1)}), "Send again")
 	entries := t.inboxIs("a", "e1")
 	equal(t, "body", string(entries[0].Body), `1`)
-	// The id is the session's own: another may have the same.
+	// The id is scoped to the session: another one may have the same.
 	t.create("b")
 	t.ok(t.store().Send(t.Context(), "b", session.InboxEntry{ID: "e1", Kind: "note", Body: raw(`3`), At: noon}), "Send to another")
 	equal(t, "body", string(t.inboxIs("b", "e1")[0].Body), `3`)
@@ -66,7 +66,7 @@ func sendConsumed(t *bed) {
 	entry := session.InboxEntry{ID: "e1", Kind: "note", At: noon}
 	t.ok(t.store().Send(t.Context(), "a", entry), "Send")
 	r.commit(session.Change{Consume: []string{"e1"}})
-	t.ok(t.store().Send(t.Context(), "a", entry), "Send by one who does not know that it had succeeded")
+	t.ok(t.store().Send(t.Context(), "a", entry), "Send repeated by a sender that does not know it had succeeded")
 	t.inboxIs("a")
 	equal(t, "inbox", r.commit(session.Change{}).Inbox, false)
 }
@@ -92,7 +92,7 @@ func (t *bed) wakes(s session.Store) []session.Wake {
 	t.Helper()
 	all, err := s.Wakes(t.Context(), session.WakeRequest{Limit: everythingDue})
 	t.ok(err, "Wakes")
-	var own []session.Wake // nil if there are none, whoever else has some
+	var own []session.Wake // nil if it has none, whatever other tenants have
 	for _, w := range all {
 		if w.Tenant == t.tenant {
 			own = append(own, w)

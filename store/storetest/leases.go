@@ -9,26 +9,26 @@ import (
 
 func leaseCases() []testCase {
 	return []testCase{
-		{"taken", "starting a run takes the lease with an epoch above all before", 0, leaseTaken},
-		{"store-clock", "a lease runs out on the store's clock", clock, leaseExpires},
-		{"no-expiry", "a lease without a time to live never runs out", clock, leaseForever},
-		{"expired-commits", "an expired lease that nobody took still commits", clock, expiredCommits},
-		{"take-over", "an expired run is taken over: same run, new owner, higher epoch, and the old one is stale", clock, takeOver},
-		{"take-over-live", "a live lease is not taken without force", 0, takeOverLive},
-		{"take-over-force", "force takes a live lease, by epoch", 0, takeOverForce},
+		{"taken", "starting a run takes the lease with an epoch above all earlier ones", 0, leaseTaken},
+		{"store-clock", "a lease expires on the store's clock", clock, leaseExpires},
+		{"no-expiry", "a lease without a time to live never expires", clock, leaseForever},
+		{"expired-commits", "a holder whose expired lease was not taken over can still commit", clock, expiredCommits},
+		{"take-over", "an expired run is taken over: the run stays the same, the owner is new, the epoch is higher, and the old owner is stale", clock, takeOver},
+		{"take-over-live", "a live lease is not taken over without force", 0, takeOverLive},
+		{"take-over-force", "force takes over a live lease, by epoch", 0, takeOverForce},
 		{"take-over-refused", "a takeover of another run, an ended run, an older epoch or a paused session is refused", clock, takeOverRefused},
-		{"take-over-released", "a run whose holder gave the lease back can be taken up at once", 0, takeOverReleased},
-		{"attempts", "attempts count takings without progress and start over when there was some", 0, takeOverAttempts},
-		{"attempts-released", "taking up a run whose lease was given back is no attempt", 0, takeOverReleasedAttempts},
-		{"renew", "renewing extends the lease, counted from now, and leaves the version alone", clock, renew},
-		{"renew-tree", "renewing a root extends every session of its tree with the same owner, and no other", clock, renewTree},
+		{"take-over-released", "a run whose lease was released can be taken over at once", 0, takeOverReleased},
+		{"attempts", "attempts count takeovers without progress and restart after progress", 0, takeOverAttempts},
+		{"attempts-released", "taking over a run whose lease was released does not count as an attempt", 0, takeOverReleasedAttempts},
+		{"renew", "renewing extends the lease, counted from now, and does not change the version", clock, renew},
+		{"renew-tree", "renewing a root extends the leases of all sessions of its tree with the same owner, and no others", clock, renewTree},
 		{"renew-lost", "renewing a lost lease is stale", clock, renewLost},
-		{"close", "closing a run gives the lease back", 0, closeRun},
-		{"close-unsettled", "closing without having settled the stream keeps the debt", 0, closeUnsettled},
-		{"close-running", "closing a running root gives back every lease of its tree with the same owner, and no other", 0, closeTree},
-		{"close-lost", "closing a run whose lease was taken is stale and takes nothing from the taker", clock, closeLost},
-		{"settle-close", "anyone settles the close of the run that ended, and only of that one", 0, settleClose},
-		{"now", "the store's clock does not go back", 0, nowGrows},
+		{"close", "closing a run releases the lease", 0, closeRun},
+		{"close-unsettled", "closing a run without settling the stream keeps the close pending", 0, closeUnsettled},
+		{"close-running", "closing a running root releases all leases of its tree with the same owner, and no others", 0, closeTree},
+		{"close-lost", "closing a run whose lease was taken over is stale and does not affect the new holder", clock, closeLost},
+		{"settle-close", "any process can settle the close of the ended run, and only of that one", 0, settleClose},
+		{"now", "the store's clock never goes backwards", 0, nowGrows},
 	}
 }
 
@@ -54,7 +54,7 @@ func leaseTaken(t *bed) {
 	}
 }
 
-// brief starts a run whose lease runs out soon.
+// brief starts a run whose lease expires soon.
 func (t *bed) brief(id string, change ...func(*session.StartRun)) *turn {
 	t.Helper()
 	t.create(id)
@@ -165,7 +165,7 @@ func takeOverRefused(t *bed) {
 	}
 	refused("take over another run", session.ErrStale, func(take *session.TakeOver) { take.RunID = "run-0" })
 	refused("take over an older epoch", session.ErrStale, func(take *session.TakeOver) { take.Epoch-- })
-	refused("take over an epoch to come", session.ErrStale, func(take *session.TakeOver) { take.Epoch++ })
+	refused("take over a future epoch", session.ErrStale, func(take *session.TakeOver) { take.Epoch++ })
 	r.commit(session.Change{Status: session.Paused})
 	refused("take over a paused session", session.ErrPaused, func(*session.TakeOver) {})
 	r.commit(session.Change{Status: session.Failed, Outcome: &session.Outcome{Status: session.RunFailed}})
@@ -174,7 +174,7 @@ func takeOverRefused(t *bed) {
 	take := r.takeOver("other")
 	take.SessionID = "nobody"
 	_, err := t.store().TakeOver(t.Context(), take)
-	t.refused(err, session.ErrNotFound, "take over nothing")
+	t.refused(err, session.ErrNotFound, "take over a run of a session that does not exist")
 }
 
 func takeOverReleased(t *bed) {
@@ -185,7 +185,7 @@ func takeOverReleased(t *bed) {
 	take := r.takeOver("other")
 	take.Epoch = state.Lease.Epoch
 	taken, err := t.store().TakeOver(t.Context(), take)
-	t.ok(err, "take up a run whose lease was given back")
+	t.ok(err, "take over a run whose lease was released")
 	if taken.Lease.Epoch <= r.fence.Epoch {
 		t.Fatalf("epoch %d is not above %d", taken.Lease.Epoch, r.fence.Epoch)
 	}
@@ -209,12 +209,12 @@ func takeOverAttempts(t *bed) {
 	}
 	first := take()
 	if first < 1 {
-		t.Fatalf("attempts after the first taking: %d", first)
+		t.Fatalf("attempts after the first takeover: %d", first)
 	}
-	equal(t, "attempts after a taking without progress", take(), first+1)
+	equal(t, "attempts after a takeover without progress", take(), first+1)
 	r.commit(session.Change{})
 	equal(t, "attempts after progress", take(), 1)
-	equal(t, "attempts after another taking", take(), 2)
+	equal(t, "attempts after another takeover", take(), 2)
 	equal(t, "attempts after yet another", take(), 3)
 	r.commit(session.Change{})
 	equal(t, "attempts after progress", take(), 1)
@@ -240,15 +240,15 @@ func takeOverReleasedAttempts(t *bed) {
 		t.ok(t.store().CloseRun(t.Context(), "a", r.fence, false), "close run")
 	}
 	release()
-	equal(t, "attempts after the lease was given back", take(), 0)
+	equal(t, "attempts after the lease was released", take(), 0)
 	equal(t, "attempts after it was lost", take(), 1)
 	equal(t, "attempts after it was lost again", take(), 2)
 	release()
-	equal(t, "attempts after it was given back without progress", take(), 2)
+	equal(t, "attempts after it was released without progress", take(), 2)
 	equal(t, "attempts after it was lost once more", take(), 3)
 	r.commit(session.Change{})
 	release()
-	equal(t, "attempts after it was given back with progress", take(), 0)
+	equal(t, "attempts after it was released with progress", take(), 0)
 	equal(t, "attempts after it was lost since", take(), 1)
 }
 
@@ -310,10 +310,10 @@ func renewLost(t *bed) {
 	taken, err := t.store().TakeOver(t.Context(), r.takeOver("other"))
 	t.ok(err, "take over")
 	t.unchanged("a", func() {
-		t.conflict(t.store().RenewLease(t.Context(), "a", r.fence, time.Hour), session.ErrStale, t.load("a"), "renew a lease that was taken")
+		t.conflict(t.store().RenewLease(t.Context(), "a", r.fence, time.Hour), session.ErrStale, t.load("a"), "renew a lease that was taken over")
 	})
 	t.ok(t.store().CloseRun(t.Context(), "a", taken.Lease.Fence(), false), "close run")
-	t.refused(t.store().RenewLease(t.Context(), "a", taken.Lease.Fence(), time.Hour), session.ErrStale, "renew a lease that was given back")
+	t.refused(t.store().RenewLease(t.Context(), "a", taken.Lease.Fence(), time.Hour), session.ErrStale, "renew a lease that was released")
 }
 
 func closeRun(t *bed) {
@@ -340,13 +340,13 @@ func closeRun(t *bed) {
 func closeUnsettled(t *bed) {
 	r := t.running("a")
 	r.commit(outcome(session.RunCompleted))
-	equal(t, "close owed after the outcome", t.load("a").CloseOwed, true)
+	equal(t, "close pending after the outcome", t.load("a").CloseOwed, true)
 	t.ok(t.store().CloseRun(t.Context(), "a", r.fence, false), "close run")
 	state := t.load("a")
 	equal(t, "owner", state.Lease.Owner, "")
-	equal(t, "close owed after an unsettled close", state.CloseOwed, true)
+	equal(t, "close pending after an unsettled close", state.CloseOwed, true)
 	t.ok(t.store().SettleClose(t.Context(), "a", "run-1"), "SettleClose")
-	equal(t, "close owed after it was settled", t.load("a").CloseOwed, false)
+	equal(t, "close pending after it was settled", t.load("a").CloseOwed, false)
 }
 
 func closeTree(t *bed) {
@@ -362,7 +362,7 @@ func closeTree(t *bed) {
 			}
 		}
 	}
-	// A child's lease is its own.
+	// A child's lease is independent.
 	t.ok(t.store().CloseRun(t.Context(), "grandkid", grandkid.fence, false), "close a child's run")
 	held("after a child was closed", map[string]bool{"root": true, "kid": true, "grandkid": false, "done": true})
 
@@ -377,7 +377,7 @@ func closeTree(t *bed) {
 	t.ok(err, "take over a child")
 	equal(t, "attempts", taken.Attempts, 0)
 
-	// A run that has ended takes none of the others with it.
+	// The end of a run does not release other leases of the tree.
 	kid.fence, kid.version = taken.Lease.Fence(), taken.Version
 	taken, err = t.store().TakeOver(t.Context(), root.takeOver("other"))
 	t.ok(err, "take over the root")

@@ -10,29 +10,29 @@ import (
 
 func lifecycleCases() []testCase {
 	return []testCase{
-		{"create-and-load", "a created session is loaded as it was handed in, at version 1", 0, createAndLoad},
+		{"create-and-load", "a created session is loaded as it was passed in, at version 1", 0, createAndLoad},
 		{"create-every-field", "every field of the document that a caller may set round-trips", 0, createEveryField},
-		{"create-default-tenant", "the default tenant is a tenant like others", alone, createAndLoad},
-		{"create-exists", "creating an id that is taken is refused and changes nothing", 0, createExists},
-		{"create-invalid", "a document that cannot be is refused by field, and nothing is stored", 0, createInvalid},
-		{"create-copies", "what the caller does to a document after handing it in does not reach the store", 0, createCopies},
-		{"load-missing", "loading what does not exist is not found", 0, loadMissing},
-		{"load-copies", "what a caller does to a loaded document does not reach the store", 0, loadCopies},
-		{"ids", "ids are told apart byte by byte: case, slashes, prefixes", 0, distinctIDs},
-		{"delete", "a deleted session is gone with all that belonged to it", 0, deleteSession},
-		{"delete-missing", "deleting what does not exist is not found", 0, deleteMissing},
-		{"delete-cascades", "deleting a session deletes the tree of its children, and no one else", 0, deleteCascades},
-		{"delete-recreate", "a session created again under a deleted id starts with nothing", 0, deleteRecreate},
-		{"delete-for-good", "no write by anyone brings a deleted session back", 0, deleteForGood},
-		{"clone-latest", "a clone copies messages and custom state as they are, and nothing else", 0, cloneLatest},
+		{"create-default-tenant", "the default tenant behaves like any other", alone, createAndLoad},
+		{"create-exists", "creating a session whose id exists is refused and changes nothing", 0, createExists},
+		{"create-invalid", "an invalid document is refused with the field's name, and nothing is stored", 0, createInvalid},
+		{"create-copies", "later changes by the caller to a document do not reach the store", 0, createCopies},
+		{"load-missing", "loading a session that does not exist is not found", 0, loadMissing},
+		{"load-copies", "changes to a loaded document do not reach the store", 0, loadCopies},
+		{"ids", "ids are compared byte by byte: case, slashes, prefixes", 0, distinctIDs},
+		{"delete", "deleting a session deletes everything that belongs to it", 0, deleteSession},
+		{"delete-missing", "deleting a session that does not exist is not found", 0, deleteMissing},
+		{"delete-cascades", "deleting a session deletes the tree of its children, and no other session", 0, deleteCascades},
+		{"delete-recreate", "a session created again under a deleted id starts empty", 0, deleteRecreate},
+		{"delete-for-good", "no write restores a deleted session", 0, deleteForGood},
+		{"clone-latest", "a clone copies messages and custom state unchanged, and nothing else", 0, cloneLatest},
 		{"clone-checkpoint", "a clone at a checkpoint has the messages and custom state of that point", 0, cloneCheckpoint},
-		{"clone-messages", "a clone by message count takes custom state from the last checkpoint within", 0, cloneMessages},
-		{"clone-independent", "source and clone go separate ways, in both directions", 0, cloneIndependent},
-		{"clone-refused", "a clone of nothing, of a foreign checkpoint or onto a taken id is refused", 0, cloneRefused},
-		{"close", "after Close calls are refused as closed, not as something else", alone, closeRefuses},
-		{"persist", "what was written is there when the data is opened again", alone | persistent | second, persists},
-		{"second-handle", "what one handle wrote another reads at once", second, secondHandle},
-		{"remade", "whoever held the lease of a session that was deleted has none on another of its id", 0, remade},
+		{"clone-messages", "a clone by message count takes custom state from the last checkpoint within that count", 0, cloneMessages},
+		{"clone-independent", "source and clone are independent, in both directions", 0, cloneIndependent},
+		{"clone-refused", "a clone of a missing session, of a foreign checkpoint or onto an existing id is refused", 0, cloneRefused},
+		{"close", "after Close calls fail with ErrClosed", alone, closeRefuses},
+		{"persist", "data is still there when the store is opened again", alone | persistent | second, persists},
+		{"second-handle", "what one handle wrote can be read immediately by another", second, secondHandle},
+		{"remade", "the lease of a deleted session is not valid for a new session with its id", 0, remade},
 	}
 }
 
@@ -57,7 +57,8 @@ func createAndLoad(t *bed) {
 	t.messagesAre("a")
 }
 
-// full is the document of a session "a" with every field set that a caller may set.
+// full returns the document of a session "a" with every field set that a caller
+// may set.
 func full() *session.State {
 	s := blank("a")
 	s.StreamID, s.ParentID, s.RootID = "root", "parent", "root"
@@ -84,7 +85,8 @@ func createEveryField(t *bed) {
 	t.sameDocument(t.load("a"), want)
 }
 
-// sameDocument compares what a caller may set; the rest is the store's.
+// sameDocument compares the fields that a caller may set; the store sets the
+// others.
 func (t *bed) sameDocument(got, want *session.State) {
 	t.Helper()
 	g, w := *got, *want
@@ -172,7 +174,7 @@ func distinctIDs(t *bed) {
 	}
 }
 
-// crowd makes a session that owns a row of every kind.
+// crowd creates a session that owns a row of every kind.
 func (t *bed) crowd(id string) *turn {
 	t.Helper()
 	t.create(id)
@@ -253,7 +255,7 @@ func deleteCascades(t *bed) {
 	t.create("kid-1", under("root"))
 	t.create("kid-2", under("root"))
 	t.create("grandkid", under("kid-1"))
-	t.create("root-sub-unrelated") // looks like a child by its id, and is none
+	t.create("root-sub-unrelated") // its id looks like that of a child, but it is none
 	t.create("stranger", func(s *session.State) { s.ParentID, s.RootID = "someone", "someone" })
 
 	t.ok(t.delete("kid-1"), "delete a child")
@@ -294,9 +296,9 @@ func deleteRecreate(t *bed) {
 	stop, err := s.StopRequest(ctx, "a", "run-1")
 	t.ok(err, "StopRequest")
 	if stop != nil {
-		t.Fatalf("a stop request of the deleted session stands: %+v", *stop)
+		t.Fatalf("a stop request of the deleted session still exists: %+v", *stop)
 	}
-	// Turns count from the start again.
+	// Turns start at 1 again.
 	started, err := s.StartRun(ctx, t.startOf("a", "run-1"))
 	t.ok(err, "StartRun")
 	equal(t, "turn", started.Turn, 1)
@@ -309,7 +311,7 @@ type namedWrite struct {
 	do   func() error
 }
 
-// everyWrite lists the operations that are refused where there is no such session,
+// everyWrite lists the operations that are refused if the session does not exist,
 // as the holder of a turn would make them.
 func everyWrite(t *bed, r *turn) []namedWrite {
 	s, ctx, id := t.store(), t.Context(), r.id
@@ -372,7 +374,7 @@ func deleteForGood(t *bed) {
 	for _, w := range everyWrite(t, r) {
 		t.refused(w.do(), session.ErrNotFound, w.name+" to a deleted session")
 	}
-	// These have nothing to refuse, and must leave nothing.
+	// These have nothing to refuse, and must store nothing.
 	t.quiet(s.SettleClose(ctx, "a", r.run), "SettleClose")
 	t.quiet(session.DropCalls(ctx, s, "a", "m1"), "DropCalls")
 	t.quiet(s.Disown(ctx, "a", []string{"c1"}), "Disown")
@@ -382,7 +384,8 @@ func deleteForGood(t *bed) {
 	t.gone("a")
 }
 
-// quiet accepts success and not found: of a write to nothing both are true.
+// quiet accepts success and not found, because both are correct for a write
+// without a target.
 func (t *bed) quiet(err error, what string) {
 	t.Helper()
 	if err != nil {
@@ -390,8 +393,8 @@ func (t *bed) quiet(err error, what string) {
 	}
 }
 
-// chain makes a session of three checkpoints: cp1 after u1 m1, cp2 after u2 m2,
-// cp3 after u3.
+// chain creates a session with three checkpoints: cp1 after u1 m1, cp2 after u2
+// m2, cp3 after u3.
 func (t *bed) chain(id string) {
 	t.Helper()
 	t.create(id)
@@ -534,7 +537,7 @@ func cloneRefused(t *bed) {
 	t.chain("b")
 	ctx, s := t.Context(), t.store()
 	_, err := s.Clone(ctx, &session.Clone{From: "nobody", To: *blank("c")})
-	t.refused(err, session.ErrNotFound, "clone of nothing")
+	t.refused(err, session.ErrNotFound, "clone of a session that does not exist")
 	_, err = s.Clone(ctx, &session.Clone{From: "a", CheckpointID: "b-cp1", To: *blank("c")})
 	t.refused(err, session.ErrNotFound, "clone at another session's checkpoint")
 	_, err = s.Clone(ctx, &session.Clone{From: "a", CheckpointID: "nothing", To: *blank("c")})
@@ -546,7 +549,7 @@ func cloneRefused(t *bed) {
 	t.exists("c", false)
 	t.unchanged("b", func() {
 		_, err = s.Clone(ctx, &session.Clone{From: "a", To: *blank("b")})
-		t.refused(err, session.ErrExists, "clone onto a taken id")
+		t.refused(err, session.ErrExists, "clone onto an existing id")
 	})
 	t.unchanged("a", func() {
 		_, err = s.Clone(ctx, &session.Clone{From: "a", To: *blank("a")})
@@ -575,7 +578,7 @@ func persists(t *bed) {
 	t.ok(t.Backend.Close(), "close")
 	b := t.Reopen(t.TB)
 	if after := t.snapshotOf(b.Sessions(), "a"); after != before {
-		t.Fatalf("what is there after opening again is not what was written:\nbefore:\n%s\nafter:\n%s", before, after)
+		t.Fatalf("the data after opening again differs from what was written:\nbefore:\n%s\nafter:\n%s", before, after)
 	}
 	items, err := b.Streams().Chunks(t.Context(), "a", 0, 10)
 	t.ok(err, "Chunks")
@@ -597,7 +600,7 @@ func secondHandle(t *bed) {
 
 func remade(t *bed) {
 	old := t.streamed("a")
-	for range 3 { // however often it changed hands
+	for range 3 { // however often its lease changed hands
 		taken, err := t.store().TakeOver(t.Context(), &session.TakeOver{
 			SessionID: "a", RunID: old.run, Owner: old.fence.Owner, Epoch: old.fence.Epoch, Force: true,
 		})
@@ -614,7 +617,7 @@ func remade(t *bed) {
 	_, err = t.store().Commit(t.Context(), commit)
 	t.refused(err, session.ErrStale, "a commit under the lease of the session before")
 	t.refused(t.store().RenewLease(t.Context(), "a", old.fence, time.Minute), session.ErrStale, "renewing that lease")
-	t.refused(t.store().CloseRun(t.Context(), "a", old.fence, true), session.ErrStale, "giving that lease back")
+	t.refused(t.store().CloseRun(t.Context(), "a", old.fence, true), session.ErrStale, "releasing that lease")
 	_, err = t.tryAppend("a", producer("a", old.fence.Epoch), 57, text("late"))
 	t.refused(err, session.ErrStale, "chunks of the run before")
 	t.append("a", producer("a", r.fence.Epoch), 1, text("first"))

@@ -15,11 +15,11 @@ import (
 
 func linearizeCases() []testCase {
 	return []testCase{
-		{"cas", "concurrent compare-and-sets of the status happen in some one order", second, linearizeCAS},
-		{"commit", "concurrent commits and readings happen in some one order", second, linearizeCommit},
-		{"submit", "concurrent answers and readings happen in some one order", second, linearizeSubmit},
-		{"stop", "concurrent stop requests and readings happen in some one order", second, linearizeStop},
-		{"lease", "concurrent takeovers, renewals and readings happen in some one order", second, linearizeLease},
+		{"cas", "concurrent compare-and-sets of the status are linearizable", second, linearizeCAS},
+		{"commit", "concurrent commits and reads are linearizable", second, linearizeCommit},
+		{"submit", "concurrent answers and reads are linearizable", second, linearizeSubmit},
+		{"stop", "concurrent stop requests and reads are linearizable", second, linearizeStop},
+		{"lease", "concurrent takeovers, renewals and reads are linearizable", second, linearizeLease},
 	}
 }
 
@@ -28,7 +28,7 @@ const (
 	historyOps     = 14
 )
 
-// history is what clients asked and were told, and when.
+// history records what clients asked, the answers, and the times.
 type history struct {
 	t   *bed
 	ops [][]porcupine.Operation // by client
@@ -38,7 +38,7 @@ type history struct {
 // client makes the operations of one client. do records one of them.
 type client func(ctx context.Context, s session.Store, random *rand.Rand, do func(input any, call func() (any, error)))
 
-// record runs clients against two handles and keeps what they saw.
+// record runs clients against two handles and records what they saw.
 func (t *bed) record(n int, c client) *history {
 	t.Helper()
 	h := &history{t: t, ops: make([][]porcupine.Operation, n), err: make([]error, n)}
@@ -48,7 +48,7 @@ func (t *bed) record(n int, c client) *history {
 	together(n, func(i int) {
 		random := rand.New(rand.NewPCG(uint64(i), 7))
 		c(ctx, handles[i%2], random, func(input any, call func() (any, error)) {
-			runtime.Gosched() // or a fast store would serve one client after the other
+			runtime.Gosched() // otherwise a fast store would serve one client after the other
 			from := time.Since(begun).Nanoseconds()
 			output, err := call()
 			to := time.Since(begun).Nanoseconds()
@@ -61,9 +61,9 @@ func (t *bed) record(n int, c client) *history {
 	return h
 }
 
-// check asks whether the history could have happened one operation at a time.
-// step is what one operation does to the state, and whether it could have been
-// told what it was told.
+// check reports whether the history could have happened one operation at a time.
+// step returns the effect of one operation on the state, and whether its output is
+// possible.
 func check[S any](h *history, start S, step func(s S, input, output any) (bool, S)) {
 	t := h.t
 	t.Helper()
@@ -83,18 +83,18 @@ func check[S any](h *history, start S, step func(s S, input, output any) (bool, 
 	switch result := porcupine.CheckOperationsTimeout(model, ops, patience); result {
 	case porcupine.Ok:
 	case porcupine.Unknown:
-		t.Fatalf("the checker ran out of time over %d operations: nothing is known of them", len(ops))
+		t.Fatalf("the checker ran out of time over %d operations, without a result", len(ops))
 	default:
 		for i, of := range h.ops {
 			for _, op := range of {
 				t.Logf("client %d, %6d to %6d µs: %s", i, op.Call/1000, op.Return/1000, model.DescribeOperation(op.Input, op.Output))
 			}
 		}
-		t.Fatalf("no one order of these %d operations explains what was told", len(ops))
+		t.Fatalf("no order of these %d operations explains the answers", len(ops))
 	}
 }
 
-// look is the input of an operation that only looks.
+// look is the input of an operation that only reads.
 type look struct{}
 
 type casState struct {
@@ -150,7 +150,7 @@ func linearizeCAS(t *bed) {
 		if !isSet {
 			return output == s, s
 		}
-		// The rule is the domain's own; what is tested is that it is applied atomically.
+		// The rule is the domain's own; the test checks that it is applied atomically.
 		state := &session.State{Status: s.status, Version: s.version}
 		change := session.StatusChange{Expect: []session.Status{in.expect}, To: in.to, ExpectVersion: in.version}
 		result, err := change.Swap(state)
@@ -174,7 +174,7 @@ type commitInput struct {
 type commitOutput struct {
 	version  int64
 	repeated bool
-	stale    bool // version is then what the store saw
+	stale    bool // version is then the store's
 }
 
 func linearizeCommit(t *bed) {
@@ -233,7 +233,7 @@ func linearizeCommit(t *bed) {
 		next := tipState{s.version + 1, in.key}
 		return output == commitOutput{version: next.version}, next
 	})
-	// One item per version: what was told was also done.
+	// One item per version: every confirmed write was applied.
 	equal(t, "items", int64(len(compact(string(final.Custom.Get("list"))))), 2*(final.Version-r.version)+1)
 }
 
@@ -329,7 +329,7 @@ type leaseInput struct {
 
 type leaseOutput struct {
 	session.Fence
-	stale bool // the fence is then what the store saw
+	stale bool // the fence is then the store's
 }
 
 func linearizeLease(t *bed) {
@@ -351,7 +351,7 @@ func linearizeLease(t *bed) {
 		for range historyOps {
 			in := leaseInput{random.IntN(2) == 0, seen.Owner, seen.Epoch}
 			if random.IntN(4) == 0 {
-				in.epoch-- // a lease that is long gone
+				in.epoch-- // a lease that was lost long ago
 			}
 			switch {
 			case random.IntN(4) == 0:

@@ -12,23 +12,23 @@ import (
 func listingCases() []testCase {
 	return []testCase{
 		{"newest-first", "sessions are listed newest first", 0, listNewestFirst},
-		{"summary", "a summary says what the document says", 0, listSummary},
-		{"filters", "each filter selects what matches, several what matches all", 0, listFilters},
-		{"dates", "sessions are found by when they were created", 0, listDates},
+		{"summary", "a summary agrees with the document", 0, listSummary},
+		{"filters", "a filter selects the sessions that match it; several filters select those that match all", 0, listFilters},
+		{"dates", "sessions are selected by creation time", 0, listDates},
 		{"pages", "pages follow each other by cursor and by offset, each session once", 0, listPages},
-		{"page-moves", "a session changed while one pages is neither lost nor repeated", 0, listPageMoves},
-		{"refused", "a session that could not be made, since there is one of its id, leaves the listing as it was", 0, listRefused},
-		{"remade", "a session made again under a deleted one's id is listed by its own age", 0, listRemade},
-		{"page-invalid", "a cursor or offset that is none is refused", 0, listPageInvalid},
+		{"page-moves", "a session that changes while a client pages is neither lost nor repeated", 0, listPageMoves},
+		{"refused", "a refused creation of an existing session does not change the listing", 0, listRefused},
+		{"remade", "a session created again under a deleted id is listed by its own creation time", 0, listRemade},
+		{"page-invalid", "an invalid cursor or offset is refused", 0, listPageInvalid},
 		{"follows", "a listing follows changes of status, tags and metadata", 0, listFollows},
 		{"nothing", "a listing that finds nothing is empty, not an error", 0, listNothing},
-		{"activity", "sessions are listed with what they are doing, and selected by it", clock, listActivity},
-		{"activity-agrees", "what a store says a session is doing is what its status and its run's say", 0, listActivityAgrees},
-		{"activity-moves", "a session is listed under what it is doing at every moment, and under nothing else", 0, listActivityMoves},
+		{"activity", "sessions are listed with their activity, and selected by it", clock, listActivity},
+		{"activity-agrees", "a session's activity agrees with its status and the status of its run", 0, listActivityAgrees},
+		{"activity-moves", "a session is listed under its current activity at every moment, and under no other", 0, listActivityMoves},
 		{"running-again", "a session is running from each start to the end of that run, and not once it is deleted", 0, listRunningAgain},
-		{"running-pages", "running sessions are paged, counted and combined with other filters like any", 0, listRunningPages},
-		{"running-races", "a session that is running is listed at every moment, whatever others do", second, listRunningRaces},
-		{"user-labels", "a user's sessions are listed by tags and metadata, other users' with the same ones are not", 0, listUserLabels},
+		{"running-pages", "running sessions can be paged, counted and combined with other filters", 0, listRunningPages},
+		{"running-races", "a running session is listed at every moment, whatever other sessions do", second, listRunningRaces},
+		{"user-labels", "a user's sessions are listed by tags and metadata, without those of other users", 0, listUserLabels},
 	}
 }
 
@@ -52,7 +52,7 @@ func listNewestFirst(t *bed) {
 	equal(t, "sessions", t.listed(session.Query{}), []string{"k", "a", "z", "m"})
 }
 
-// paged are the sessions of all pages of one session each.
+// paged returns the sessions of all pages of one session each.
 func (t *bed) paged() []string {
 	t.Helper()
 	var ids []string
@@ -155,7 +155,7 @@ func listFilters(t *bed) {
 		{"parent", session.Query{ParentID: "a"}, "c d"},
 		{"roots", session.Query{RootsOnly: true}, "a b"},
 		{"several", session.Query{UserID: "ann", Agent: "writer", Tags: []string{"y"}, Statuses: []session.Status{session.Active}}, "a"},
-		{"several that do not meet", session.Query{UserID: "bob", Tags: []string{"y"}}, ""},
+		{"several without a common session", session.Query{UserID: "bob", Tags: []string{"y"}}, ""},
 	} {
 		got := t.listed(c.q)
 		slices.Sort(got)
@@ -178,7 +178,7 @@ func listDates(t *bed) {
 	equal(t, "after", t.listed(session.Query{CreatedAfter: first.Add(time.Minute), CreatedBefore: third.Add(time.Minute)}), []string{"s2", "s1"})
 	equal(t, "after only", t.listed(session.Query{CreatedAfter: third.Add(-time.Microsecond)}), []string{"s3", "s2"})
 	equal(t, "before only", t.listed(session.Query{CreatedBefore: first.Add(time.Microsecond)}), []string{"s0"})
-	// The zone an instant is written in does not matter.
+	// The zone of a time does not matter.
 	zone := time.FixedZone("far", 11*3600)
 	equal(t, "before, elsewhere", t.listed(session.Query{CreatedBefore: first.Add(time.Microsecond).In(zone)}), []string{"s0"})
 }
@@ -196,7 +196,7 @@ func listPages(t *bed) {
 	var want []string
 	for i := range 9 {
 		id := fmt.Sprintf("s%d", (i*4)%9)
-		// Three share each instant: a cursor must tell them apart.
+		// Three sessions share each time: a cursor must distinguish them.
 		t.create(id, at(noon.Add(time.Duration(i/3)*time.Second)), func(s *session.State) { s.Tags = []string{"t"} })
 		want = append(want, id)
 	}
@@ -224,7 +224,7 @@ func listPageMoves(t *bed) {
 	}
 	first, err := t.store().List(t.Context(), session.Query{PageRequest: session.PageRequest{Limit: 3}})
 	t.ok(err, "List")
-	_, err = session.Merge(t.Context(), t.store(), "s0", put("k", `1`)) // it changes, and stays as old as it is
+	_, err = session.Merge(t.Context(), t.store(), "s0", put("k", `1`)) // it changes, but keeps its creation time
 	t.ok(err, "merge")
 	_, err = session.Merge(t.Context(), t.store(), "s5", put("k", `1`))
 	t.ok(err, "merge")
@@ -282,10 +282,10 @@ func listNothing(t *bed) {
 	equal(t, "next", page.Next, "")
 }
 
-// of makes a document somebody's.
+// of sets a document's user.
 func of(userID string) func(*session.State) { return func(s *session.State) { s.UserID = userID } }
 
-// does selects sessions by what they are doing.
+// does returns a query by activity.
 func does(activity session.Activity, userID string) session.Query {
 	return session.Query{Activity: activity, UserID: userID}
 }
@@ -318,7 +318,7 @@ func listActivity(t *bed) {
 		t.begin(start)
 	}
 	left := t.start("left", "run-1")
-	t.ok(t.store().CloseRun(ctx, "left", left.fence, false), "give the lease back")
+	t.ok(t.store().CloseRun(ctx, "left", left.fence, false), "release the lease")
 	t.pass(2 * t.ttl())
 	_, err := t.store().SetStatus(ctx, "paused", session.StatusChange{Expect: session.Statuses(), To: session.Paused})
 	t.ok(err, "pause")
@@ -359,8 +359,8 @@ func listActivity(t *bed) {
 	equal(t, "another tenant's", len(page.Items), 0)
 }
 
-// listActivityAgrees compares what a store says with the domain's rule, for each status
-// that a session can have after each way in which its run can end.
+// listActivityAgrees compares a store's activity with the domain's rule, for each
+// status that a session can have after each way in which its run can end.
 func listActivityAgrees(t *bed) {
 	ctx := t.Context()
 	ends := append([]session.RunStatus{""}, session.RunStatuses()...)
@@ -435,8 +435,8 @@ func listActivityMoves(t *bed) {
 	t.ok(err, "pause")
 	is("while it is paused", session.ActivityStopped)
 	_, err = t.store().SetStatus(ctx, "a", session.StatusChange{Expect: []session.Status{session.Paused}, To: session.Active})
-	t.ok(err, "let it go on")
-	is("once it may go on", session.ActivityWaiting)
+	t.ok(err, "unpause it")
+	is("once it may continue", session.ActivityWaiting)
 	t.start("a", "run-2").finish(session.RunInterrupted)
 	is("once it was interrupted", session.ActivityStopped)
 	t.start("a", "run-3").finish(session.RunFailed)
@@ -456,7 +456,7 @@ func listActivityMoves(t *bed) {
 	saved = t.load("a")
 	saved.Activity = session.ActivityRunning
 	t.ok(session.Save(ctx, t.store(), saved), "save")
-	equal(t, "an activity that was handed in", t.load("a").Activity, session.ActivityFailed)
+	equal(t, "an activity that a caller set", t.load("a").Activity, session.ActivityFailed)
 	t.ok(t.delete("a"), "delete")
 	for _, activity := range session.Activities() {
 		equal(t, "once it is deleted", t.listed(does(activity, "")), []string{})
@@ -532,8 +532,8 @@ func listRunningPages(t *bed) {
 	equal(t, "one by its tag", len(t.listed(session.Query{Activity: session.ActivityRunning, Tags: []string{"s0"}})), 1)
 }
 
-// listRunningRaces starts and ends runs of some sessions, and wants another that runs
-// all the while to be in every list that is made meanwhile.
+// listRunningRaces starts and ends runs of some sessions, and requires that a
+// session which runs all the time is in every listing made at the same time.
 func listRunningRaces(t *bed) {
 	t.create("steady", of("ann"))
 	r := t.start("steady", "run-1")

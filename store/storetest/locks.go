@@ -11,17 +11,17 @@ import (
 
 func lockCases() []testCase {
 	return []testCase{
-		{"acquire", "a free lock is taken, and refused to others", 0, acquireLock},
-		{"again", "its owner may take it again, with a token that does not shrink", 0, acquireAgain},
-		{"expire", "an expired lock goes to another, with a higher token", clock, lockExpires},
+		{"acquire", "a free lock can be acquired, and is then refused to others", 0, acquireLock},
+		{"again", "its owner may acquire it again, with a token that does not decrease", 0, acquireAgain},
+		{"expire", "an expired lock can be acquired by another owner, with a higher token", clock, lockExpires},
 		{"renew", "a lock that is held can be extended", clock, renewLock},
-		{"renew-lost", "a lock that was lost or given back cannot be extended", clock, renewLostLock},
-		{"release", "a released lock is free, with tokens that go on growing", 0, releaseLock},
-		{"release-lost", "releasing a lock that was lost takes nothing from its holder", clock, releaseLostLock},
-		{"names", "locks of different names are apart", 0, lockNames},
-		{"second-handle", "a lock taken on one handle is held on another", second, lockSecondHandle},
+		{"renew-lost", "a lock that was lost or released cannot be extended", clock, renewLostLock},
+		{"release", "a released lock is free, and its tokens keep increasing", 0, releaseLock},
+		{"release-lost", "releasing a lost lock does not affect its new holder", clock, releaseLostLock},
+		{"names", "locks with different names are independent", 0, lockNames},
+		{"second-handle", "a lock acquired on one handle is held on another", second, lockSecondHandle},
 		{"invalid", "a lock without a name, an owner or a time to live is refused", 0, lockInvalid},
-		{"race", "of many at once exactly one gets the lock", second, lockRace},
+		{"race", "of many concurrent callers exactly one acquires the lock", second, lockRace},
 	}
 }
 
@@ -40,7 +40,8 @@ func lockInvalid(t *bed) {
 	t.refused(err, session.ErrInvalid, "Renew")
 }
 
-// lockName is unique to the case: locks have no tenants.
+// lockName returns a name that is unique to the case, because locks have no
+// tenants.
 func (t *bed) lockName(name string) string { return t.tenant + "/" + name }
 
 func (t *bed) acquire(name, owner string, ttl time.Duration) (lock.Lock, bool) {
@@ -112,7 +113,7 @@ func renewLostLock(t *bed) {
 	t.refused(err, session.ErrStale, "Renew of a lock that was lost")
 	t.ok(t.Backend.Locks().Release(t.Context(), yours), "Release")
 	_, err = t.Backend.Locks().Renew(t.Context(), yours, time.Hour)
-	t.refused(err, session.ErrStale, "Renew of a lock that was given back")
+	t.refused(err, session.ErrStale, "Renew of a lock that was released")
 	t.mustAcquire("l", "they", time.Hour)
 }
 

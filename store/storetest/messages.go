@@ -13,16 +13,16 @@ func messageCases() []testCase {
 	return []testCase{
 		{"append", "AppendMessages adds messages in order, byte for byte, and raises the version", 0, appendMessages},
 		{"truncate", "TruncateMessages keeps the first messages and raises the version", 0, truncateMessages},
-		{"invalid", "a message that cannot be sent is refused with the whole list", 0, appendInvalid},
-		{"id-twice", "an id that the transcript has is refused with the whole list, until a rewind drops it", 0, messageIDTwice},
-		{"missing", "reading messages of nothing is not found", 0, messagesMissing},
+		{"invalid", "an invalid message is refused together with the whole list", 0, appendInvalid},
+		{"id-twice", "an id that is already in the transcript is refused together with the whole list, until a rewind drops it", 0, messageIDTwice},
+		{"missing", "reading messages of a session that does not exist is not found", 0, messagesMissing},
 		{"pages", "pages follow each other by cursor and by offset", 0, messagePages},
-		{"page-sizes", "a page has 50 items unless told, at most 200, and its total only when asked", 0, messagePageSizes},
-		{"page-invalid", "a cursor or offset that is none is refused", 0, messagePageInvalid},
-		{"page-cursor", "a cursor says where a page begins; an offset beside it does not count", 0, messagePageCursor},
-		{"page-beyond", "a page beyond the end is empty, however far, and shows nothing of others", 0, pageBeyond},
-		{"page-grows", "a cursor stays good while messages are added", 0, messagePageGrows},
-		{"page-bytes", "a page ends before the message that takes it over MaxBytes, and has at least one", 0, messagePageBytes},
+		{"page-sizes", "a page has 50 items by default, at most 200, and a total only on request", 0, messagePageSizes},
+		{"page-invalid", "an invalid cursor or offset is refused", 0, messagePageInvalid},
+		{"page-cursor", "a cursor determines where a page begins; an offset beside it is ignored", 0, messagePageCursor},
+		{"page-beyond", "a page beyond the end is empty, however far, and contains nothing of other sessions", 0, pageBeyond},
+		{"page-grows", "a cursor stays valid while messages are added", 0, messagePageGrows},
+		{"page-bytes", "a page ends before the message that would exceed MaxBytes, and has at least one", 0, messagePageBytes},
 		{"page-bytes-large", "a page of large messages is read without the others", 0, messagePageBytesLarge},
 		{"many", "a long transcript is read back whole and in order", 0, manyMessages},
 	}
@@ -78,7 +78,7 @@ func messageIDTwice(t *bed) {
 	_, err := session.TruncateMessages(t.Context(), t.store(), "a", 1)
 	t.ok(err, "truncate")
 	_, err = session.AppendMessages(t.Context(), t.store(), "a", []session.Message{user("m1", "again")})
-	t.ok(err, "append what was dropped")
+	t.ok(err, "append the dropped message")
 	t.messagesAre("a", "m0", "m1")
 }
 
@@ -192,7 +192,7 @@ func messagesMissing(t *bed) {
 	t.refused(err, session.ErrNotFound, "MessageCount")
 }
 
-// pages follows cursors to the end and returns the ids of what it saw.
+// pages follows cursors to the end and returns the ids of the items.
 func pages[V any](t *bed, limit int, get func(session.PageRequest) (session.Page[V], error), id func(V) string) []string {
 	t.Helper()
 	var ids []string
@@ -258,7 +258,7 @@ func messagePageSizes(t *bed) {
 	}
 }
 
-// sized adds messages m0, m1, … whose texts have so many bytes to a new session.
+// sized adds messages m0, m1, … with texts of the given sizes to a new session.
 func (t *bed) sized(id string, sizes ...int) []session.Message {
 	t.Helper()
 	t.create(id)

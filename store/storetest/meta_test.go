@@ -16,8 +16,8 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// A suite that cannot fail proves nothing: each test here plants a bug in a
-// backend that passes, and wants the cases that guard against it to see it.
+// A suite that cannot fail proves nothing: each test here adds a bug to a correct
+// backend and requires that the cases that guard against it fail.
 
 // planted is a backend with a bug in its session store or stream manager.
 type planted struct {
@@ -72,7 +72,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 			planted{sessions: func(s session.Store) session.Store { return anyFence{s} }},
 			[]string{"commit/stale", "leases/take-over"},
 		},
-		"commits without a memory": {
+		"commits that forget their key": {
 			planted{sessions: func(s session.Store) session.Store { return forgetful{s} }},
 			[]string{"commit/repeated", "crash/Commit", "races/commit-same", "linearize/commit"},
 		},
@@ -92,7 +92,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 			planted{sessions: func(s session.Store) session.Store { return anyEpoch{s} }},
 			[]string{"leases/take-over-force", "linearize/lease"},
 		},
-		"a commit that brings a deleted session back": {
+		"a commit that restores a deleted session": {
 			planted{sessions: func(s session.Store) session.Store { return necromancer{s} }},
 			[]string{"lifecycle/delete-for-good"},
 		},
@@ -104,11 +104,11 @@ func TestPlantedBugsAreFound(t *testing.T) {
 			planted{sessions: func(s session.Store) session.Store { return stuckSweep{s} }},
 			[]string{"sweeps/pages", "sweeps/pages-vanished"},
 		},
-		"a root that does not know of its tree's calls": {
+		"a root that ignores its tree's calls": {
 			planted{sessions: func(s session.Store) session.Store { return ownWaits{s, false} }},
 			[]string{"commit/waits-tree", "commit/waits-rewind", "commit/waits-own", "races/disown-suspend"},
 		},
-		"a root that looks at its tree's calls before it commits": {
+		"a root that checks its tree's calls before it commits": {
 			planted{sessions: func(s session.Store) session.Store { return ownWaits{s, true} }},
 			[]string{"races/disown-suspend"},
 		},
@@ -124,7 +124,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 			planted{streams: func(m stream.Manager) stream.Manager { return gaps{m} }},
 			[]string{"streams/append", "streams/read-all", "streams/concurrent"},
 		},
-		"an append that is made twice": {
+		"an append that is applied twice": {
 			planted{streams: func(m stream.Manager) stream.Manager { return repeating{m} }},
 			[]string{"streams/repeat", "streams/repeat-front", "crash/Append", "races/append"},
 		},
@@ -144,7 +144,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 					h.Reopen = func(testing.TB) store.Backend { return plant }
 					return h
 				}
-				// A race may be lost a few times; a bug that is there is found in the end.
+				// A race may not show the bug in every attempt, but within a few.
 				for range 20 {
 					if runAlone(t, c, open).failed {
 						return
@@ -223,13 +223,13 @@ func runAlone(t *testing.T, name string, open Open) *recorder {
 			return rec
 		}
 	}
-	t.Fatalf("there is no case %s", name)
+	t.Fatalf("case %s does not exist", name)
 	return nil
 }
 
-// recorder is a test that takes note of its failure and lives on.
+// recorder is a test that records its failure and continues.
 type recorder struct {
-	testing.TB // for what is not recorded
+	testing.TB // for everything that is not recorded
 
 	mu       sync.Mutex
 	failed   bool
@@ -348,8 +348,8 @@ func (s noCompanions) ExpiredLeases(ctx context.Context, request session.SweepRe
 	}), err
 }
 
-// ownWaits commits without regard to the calls of a root's tree, or looks at them
-// in a step of its own.
+// ownWaits commits without checking the calls of a root's tree, or checks them in
+// a separate step.
 type ownWaits struct {
 	session.Store
 	looks bool
@@ -468,7 +468,7 @@ func (m gaps) Read(ctx context.Context, id string, from int64, wait bool) iter.S
 type repeating struct{ stream.Manager }
 
 func (m repeating) Append(ctx context.Context, id string, batch stream.Batch) (stream.Append, error) {
-	batch.Producer.Session = session.NewID() // nobody ever wrote before
+	batch.Producer.Session = session.NewID() // a producer that has never written
 	return m.Manager.Append(ctx, id, batch)
 }
 

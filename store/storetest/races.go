@@ -15,37 +15,37 @@ import (
 
 func raceCases() []testCase {
 	return []testCase{
-		{"create", "of many creations of one id exactly one wins", second, raceCreate},
-		{"start-create", "of many runs that create one session exactly one wins", second, raceStartCreate},
-		{"start", "of many runs started from one reading exactly one wins", second, raceStart},
-		{"request", "many starts of one request make one run, and all find it", second, raceRequest},
-		{"commit", "of many commits on one version exactly one wins", second, raceCommit},
-		{"commit-same", "many deliveries of one commit apply it once, and all succeed", second, raceCommitSame},
-		{"take-over", "of many takers exactly one wins", clock | second, raceTakeOver},
-		{"take-over-commit", "a takeover against the old holder's commits: each commit before it counts, none after", clock | second, raceTakeOverCommit},
+		{"create", "of many creations of one id exactly one succeeds", second, raceCreate},
+		{"start-create", "of many runs that create one session exactly one succeeds", second, raceStartCreate},
+		{"start", "of many runs started from one read exactly one succeeds", second, raceStart},
+		{"request", "many starts of one request create one run, and all return it", second, raceRequest},
+		{"commit", "of many commits on one version exactly one succeeds", second, raceCommit},
+		{"commit-same", "a commit delivered many times is applied once, and all deliveries succeed", second, raceCommitSame},
+		{"take-over", "of many takeovers exactly one succeeds", clock | second, raceTakeOver},
+		{"take-over-commit", "a takeover against the old holder's commits: commits before it are applied, none after", clock | second, raceTakeOverCommit},
 		{"claim", "of many claims of one call exactly one is fresh", second, raceClaim},
-		{"settle", "of many results of one call the first stands, and all get it", second, raceSettle},
+		{"settle", "of many results of one call the first is kept, and all callers get it", second, raceSettle},
 		{"submit", "of many answers to one call exactly one is accepted", second, raceSubmit},
-		{"submit-suspend", "an answer against a suspending commit: it is never lost", second, raceSubmitSuspend},
-		{"disown-suspend", "calls of a tree answered against the root's suspending commit: none is lost", second, raceDisownSuspend},
-		{"stop", "many stop requests: one stands, and an abort is never lost", second, raceStop},
-		{"stop-outcome", "a stop against the run's last commit: it stands or is refused, and stops nothing later", second, raceStopOutcome},
-		{"status", "of many compare-and-sets from one status exactly one wins", second, raceStatus},
-		{"save", "of many saves of one version exactly one wins", second, raceSave},
-		{"increment", "concurrent counts are all counted, and no two return the same", second, raceIncrement},
-		{"merge", "concurrent appends to one list are all there", second, raceMerge},
-		{"metadata", "concurrent patches of different entries are all there", second, raceMetadata},
-		{"child", "concurrent updates of one reference are all there", second, raceChild},
-		{"send", "an entry sent by many is kept once", second, raceSend},
-		{"delete", "a deletion against every other write leaves nothing behind", second, raceDelete},
-		{"append", "concurrent deliveries of the same batches make each chunk once", second, raceAppend},
+		{"submit-suspend", "an answer against a suspending commit: the answer is never lost", second, raceSubmitSuspend},
+		{"disown-suspend", "answers to calls of a tree against the root's suspending commit: none is lost", second, raceDisownSuspend},
+		{"stop", "many stop requests: one is kept, and an abort is never lost", second, raceStop},
+		{"stop-outcome", "a stop against the run's last commit: it is accepted or refused, and never stops a later run", second, raceStopOutcome},
+		{"status", "of many compare-and-sets from one status exactly one succeeds", second, raceStatus},
+		{"save", "of many saves of one version exactly one succeeds", second, raceSave},
+		{"increment", "concurrent increments all count, and no two return the same value", second, raceIncrement},
+		{"merge", "concurrent appends to one list are all kept", second, raceMerge},
+		{"metadata", "concurrent patches of different entries are all kept", second, raceMetadata},
+		{"child", "concurrent updates of one reference are all kept", second, raceChild},
+		{"send", "an entry sent concurrently is stored once", second, raceSend},
+		{"delete", "a deletion against every other write leaves no rows", second, raceDelete},
+		{"append", "concurrent deliveries of the same batches append each chunk once", second, raceAppend},
 	}
 }
 
-// racers is how many meet in a race.
+// racers is how many operations overlap in a race.
 const racers = 8
 
-// race lets many meet over two handles on the same data.
+// race runs many operations at once over two handles on the same data.
 func (t *bed) race(n int, f func(ctx context.Context, s session.Store, i int) error) []error {
 	t.Helper()
 	handles := []session.Store{t.store(), t.sessionsOf(t.second())}
@@ -162,7 +162,7 @@ func raceCommit(t *bed) {
 				continue
 			}
 			if e := session.AsError(err); e.Saw == nil || e.Saw.Version != r.version+1 {
-				t.Fatalf("a loser is told the store saw %+v, want version %d", e.Saw, r.version+1)
+				t.Fatalf("the error of a loser carries the state %+v, want version %d", e.Saw, r.version+1)
 			}
 		}
 		state := t.load("a")
@@ -332,9 +332,10 @@ func raceSubmitSuspend(t *bed) {
 	}
 }
 
-// raceDisownSuspend has the root's commit wait on calls that others disown. Whoever
-// disowns looks at the root afterwards: one that finds it running leaves the rest
-// to the commit, which must then be refused because of that call.
+// raceDisownSuspend makes the root's commit wait on calls that others disown at
+// the same time. Each of them reads the root afterwards: if it finds the root
+// running, it leaves the rest to the commit, which must then be refused because of
+// that call.
 func raceDisownSuspend(t *bed) {
 	for round := range 2 * racers {
 		id := fmt.Sprintf("s%d", round)
@@ -364,7 +365,7 @@ func raceDisownSuspend(t *bed) {
 				left[i] = err == nil && run.Status == session.RunRunning
 				return err
 			}
-			if round%4 == 0 { // the others meet it where they may
+			if round%4 == 0 { // the others overlap at random
 				<-first
 			}
 			for j := range done {
@@ -389,7 +390,7 @@ func raceDisownSuspend(t *bed) {
 			case before[i]:
 				t.Fatalf("call %s was disowned before the commit began, which ended with %v", callID, refused)
 			case left[i] && refused == nil:
-				t.Fatalf("call %s was disowned while the run was running, and the commit was made", callID)
+				t.Fatalf("call %s was disowned while the run was running, but the commit was applied", callID)
 			}
 		}
 	}
@@ -430,7 +431,7 @@ func raceStopOutcome(t *bed) {
 		t.ok(t.store().CloseRun(t.Context(), id, r.fence, true), "close run")
 		next := t.start(id, "run-2")
 		if out := next.commit(session.Change{}); out.Stop != nil {
-			t.Fatalf("a stop of the run before reaches the next: %+v", *out.Stop)
+			t.Fatalf("a stop of the previous run reaches the next: %+v", *out.Stop)
 		}
 	}
 }

@@ -13,9 +13,9 @@ import (
 
 func readyCases() []testCase {
 	return []testCase{
-		{"ready", "a backend that works is ready, and looking leaves no trace", 0, isReady},
-		{"closed", "a backend that was closed is not ready", alone, closedNotReady},
-		{"cancelled", "whoever has given up is not told that a backend is ready", 0, cancelledNotReady},
+		{"ready", "a working backend is ready, and the check leaves no trace", 0, isReady},
+		{"closed", "a closed backend is not ready", alone, closedNotReady},
+		{"cancelled", "a check whose context has ended does not report a backend as ready", 0, cancelledNotReady},
 		{"outdated", "a program that has become too old for its store stops using it, at the latest when it takes or renews a lease", alone | outdate, outdatedStops},
 	}
 }
@@ -57,7 +57,7 @@ func outdatedStops(t *bed) {
 	stopped := func(err error, what string) {
 		t.Helper()
 		if e := t.refusal(err, session.ErrUnavailable, what); e.Retryable {
-			t.Fatalf("%s: it says that it may be tried again: %v", what, err)
+			t.Fatalf("%s: the error is retryable: %v", what, err)
 		}
 	}
 	start := func() error {
@@ -88,7 +88,7 @@ func outdatedStops(t *bed) {
 		check()
 	}
 	stopped(start(), "StartRun")
-	// From then on it does nothing at all.
+	// From then on it refuses everything.
 	_, err := t.store().Commit(ctx, r.request(step(2, "cp2", user("u2", "x"))))
 	stopped(err, "Commit")
 	_, err = t.store().Load(ctx, "a")

@@ -9,24 +9,24 @@ import (
 
 func runCases() []testCase {
 	return []testCase{
-		{"start", "a run starts on an existing session with record, lease, change and status in one write", 0, startRun},
+		{"start", "a run starts on an existing session: record, lease, change and status are one write", 0, startRun},
 		{"start-creates", "a run can create its session in the same write", 0, startCreates},
-		{"start-create-exists", "a run that was to create a session finds it taken and changes nothing", 0, startCreateExists},
-		{"start-create-invalid", "a run that was to create an invalid session creates nothing", 0, startCreateInvalid},
-		{"start-missing", "a run on nothing is not found", 0, startMissing},
+		{"start-create-exists", "a run that creates an existing session is refused and changes nothing", 0, startCreateExists},
+		{"start-create-invalid", "a run that creates an invalid session creates nothing", 0, startCreateInvalid},
+		{"start-missing", "a run on a session that does not exist is not found", 0, startMissing},
 		{"start-invalid", "a run without an id or an owner is refused", 0, startInvalid},
-		{"start-again", "a run id is used once: another start under it is refused and changes nothing", 0, startAgain},
-		{"turns", "turns are numbered 1, 2, 3…, steps start over, the run before is kept", 0, turnsContiguous},
-		{"stale", "a start is refused when version or run changed since they were read", 0, startStale},
-		{"running", "a start is refused while a run is running, also when its lease has expired", clock, startRunning},
-		{"transition", "a start to the status of a session whose run has ended is refused", 0, startTransition},
+		{"start-again", "a start with a run id that exists is refused and changes nothing", 0, startAgain},
+		{"turns", "turns are numbered 1, 2, 3…, steps restart, and the previous run is kept", 0, turnsContiguous},
+		{"stale", "a start is refused if version or run has changed since they were read", 0, startStale},
+		{"running", "a start is refused while a run is running, even if its lease has expired", clock, startRunning},
+		{"transition", "a start with the status of an ended run is refused", 0, startTransition},
 		{"request", "a start with a known request id returns that run and writes nothing", 0, startRequest},
-		{"request-first", "a known request id is found before anything is refused", 0, startRequestFirst},
+		{"request-first", "a known request id takes precedence over every refusal", 0, startRequestFirst},
 		{"rewind", "a start can rewind messages and custom state", 0, startRewind},
 		{"waits", "a start that waits on calls is refused when one of them was answered, and changes nothing", 0, startWaits},
-		{"resumes", "a resume counts", 0, startResumes},
+		{"resumes", "a resume increments the resume count", 0, startResumes},
 		{"record", "every field of a run's record round-trips", 0, runRecord},
-		{"missing", "runs that are not there are not found", 0, runsMissing},
+		{"missing", "runs that do not exist are not found", 0, runsMissing},
 		{"pages", "runs are listed oldest first, in pages", 0, runPages},
 	}
 }
@@ -61,7 +61,7 @@ func startRun(t *bed) {
 	sameJSON(t, "the run as returned and as read", run, &started.Run)
 	equal(t, "session of the run", run.SessionID, "a")
 	if run.StartedAt.IsZero() {
-		t.Fatalf("the run does not say when it started")
+		t.Fatalf("the run has no start time")
 	}
 	cp, err := t.store().LatestCheckpoint(t.Context(), "a")
 	t.ok(err, "LatestCheckpoint")
@@ -84,7 +84,7 @@ func startCreates(t *bed) {
 	equal(t, "status", got.Status, session.Active)
 	equal(t, "fence", got.Lease.Fence(), started.Lease.Fence())
 	equal(t, "value added", string(got.Custom.Get("added")), `1`)
-	equal(t, "value handed in", got.Custom.Has("k"), true)
+	equal(t, "initial value", got.Custom.Has("k"), true)
 	t.messagesAre("a", "u1")
 	r := &turn{t: t, id: "a", run: "run-1", fence: started.Lease.Fence(), version: started.Version}
 	r.commit(session.Change{})
@@ -154,7 +154,7 @@ func turnsContiguous(t *bed) {
 		equal(t, "turn", state.Turn, i)
 		equal(t, "step count at the start of a turn", state.StepCount, 0)
 		r.commit(session.Change{StepCount: new(i * 10)})
-		// A failed start takes no number.
+		// A failed start takes no turn number.
 		_, err := t.store().StartRun(t.Context(), t.startOf("a", "refused"))
 		t.refused(err, session.ErrAlreadyRunning, "StartRun during a run")
 		r.finish(session.RunCompleted)
@@ -173,10 +173,10 @@ func startStale(t *bed) {
 	r := t.running("a")
 	r.finish(session.RunCompleted)
 	for what, spoil := range map[string]func(*session.StartRun){
-		"an older version":  func(s *session.StartRun) { s.ExpectVersion-- },
-		"a version to come": func(s *session.StartRun) { s.ExpectVersion++ },
-		"another run":       func(s *session.StartRun) { s.ExpectRun = "run-0" },
-		"no run":            func(s *session.StartRun) { s.ExpectRun = "" },
+		"an older version": func(s *session.StartRun) { s.ExpectVersion-- },
+		"a future version": func(s *session.StartRun) { s.ExpectVersion++ },
+		"another run":      func(s *session.StartRun) { s.ExpectRun = "run-0" },
+		"no run":           func(s *session.StartRun) { s.ExpectRun = "" },
 	} {
 		start := t.startOf("a", "run-2")
 		start.Messages = []session.Message{user("u9", "nine")}
@@ -243,7 +243,8 @@ func startRequestFirst(t *bed) {
 	next := t.start("a", "run-2")
 	next.finish(session.RunCompleted)
 
-	// A repeat of what created the session, and one that expects what is long gone.
+	// A repetition of the start that created the session, and one that expects an
+	// outdated version.
 	stale := &session.StartRun{SessionID: "a", ExpectVersion: 1, Run: newRun("run-9"), Owner: "o", TTL: time.Hour}
 	stale.Run.RequestID = "request-1"
 	for what, again := range map[string]*session.StartRun{"create": start, "stale": stale} {
@@ -352,7 +353,7 @@ func runPages(t *bed) {
 	t.create("a")
 	var want []string
 	for i := range 5 {
-		id := fmt.Sprintf("run-%d", 9-i) // ids sort against the order of turns
+		id := fmt.Sprintf("run-%d", 9-i) // the order of ids differs from the order of turns
 		want = append(want, id)
 		r := t.start("a", id)
 		r.finish(session.RunCompleted)
@@ -371,5 +372,5 @@ func runPages(t *bed) {
 	t.ok(err, "CurrentRun")
 	equal(t, "current run", current.ID, "run-5")
 	_, err = get(session.PageRequest{Cursor: "not a cursor"})
-	t.refused(err, session.ErrInvalid, "a cursor that is none")
+	t.refused(err, session.ErrInvalid, "an invalid cursor")
 }

@@ -6,11 +6,11 @@ import (
 
 func stopCases() []testCase {
 	return []testCase{
-		{"request", "a stop request stands until the run ends, and leaves the version alone", 0, stopRequest},
+		{"request", "a stop request is kept until the run ends, and does not change the version", 0, stopRequest},
 		{"repeat", "a repeated request changes nothing", 0, stopRepeat},
-		{"abort-overrides", "an abort overrides an interrupt, never the other way", 0, stopOverrides},
-		{"none", "without a request there is none", 0, stopNone},
-		{"refused", "a stop of a run that is not current or is over is stale", 0, stopRefused},
+		{"abort-overrides", "an abort overrides an interrupt, never the reverse", 0, stopOverrides},
+		{"none", "a run without a request has none", 0, stopNone},
+		{"refused", "a stop of a run that is not current or has ended is stale", 0, stopRefused},
 		{"later-run", "a request never stops a later run", 0, stopLaterRun},
 	}
 }
@@ -23,13 +23,13 @@ func (t *bed) stop(kind session.StopKind, reason string) session.Stop {
 	return got
 }
 
-// standing is the request that stands for run-1 of session "a".
+// standing returns the request for run-1 of session "a".
 func (t *bed) standing() session.Stop {
 	t.Helper()
 	got, err := t.store().StopRequest(t.Context(), "a", "run-1")
 	t.ok(err, "StopRequest")
 	if got == nil {
-		t.Fatalf("no stop request stands")
+		t.Fatalf("there is no stop request")
 	}
 	return *got
 }
@@ -41,7 +41,7 @@ func stopRequest(t *bed) {
 	equal(t, "run", got.RunID, "run-1")
 	equal(t, "kind", got.Kind, session.StopInterrupt)
 	equal(t, "reason", got.Reason, "tired <b>")
-	sameJSON(t, "the request that stands", t.standing(), got)
+	sameJSON(t, "the stored request", t.standing(), got)
 	equal(t, "version", t.load("a").Version, version)
 	r.commit(session.Change{})
 	sameJSON(t, "the request after a commit", t.standing(), got)
@@ -52,7 +52,7 @@ func stopRepeat(t *bed) {
 	first := t.stop(session.StopInterrupt, "first")
 	again := t.stop(session.StopInterrupt, "second")
 	sameJSON(t, "the request returned", again, first)
-	sameJSON(t, "the request that stands", t.standing(), first)
+	sameJSON(t, "the stored request", t.standing(), first)
 }
 
 func stopOverrides(t *bed) {
@@ -62,7 +62,7 @@ func stopOverrides(t *bed) {
 	equal(t, "kind", abort.Kind, session.StopAbort)
 	equal(t, "reason", abort.Reason, "hard")
 	sameJSON(t, "an interrupt after an abort", t.stop(session.StopInterrupt, "soft again"), abort)
-	sameJSON(t, "the request that stands", t.standing(), abort)
+	sameJSON(t, "the stored request", t.standing(), abort)
 }
 
 func stopNone(t *bed) {
@@ -89,7 +89,7 @@ func stopRefused(t *bed) {
 	})
 	r.commit(outcome(session.RunCompleted))
 	t.unchanged("a", func() {
-		t.conflict(request("a", "run-1"), session.ErrStale, t.load("a"), "stop of a run that is over")
+		t.conflict(request("a", "run-1"), session.ErrStale, t.load("a"), "stop of a run that has ended")
 	})
 	t.refused(request("nobody", "run-1"), session.ErrNotFound, "stop of nothing")
 	_, err := t.store().StopRequest(t.Context(), "nobody", "run-1")
@@ -108,7 +108,7 @@ func stopLaterRun(t *bed) {
 		got, err := t.store().StopRequest(t.Context(), "a", run)
 		t.ok(err, "StopRequest")
 		if got != nil {
-			t.Fatalf("a request for %s stands: %+v", run, *got)
+			t.Fatalf("there is a request for %s: %+v", run, *got)
 		}
 	}
 	t.unchanged("a", func() {

@@ -14,7 +14,7 @@ func TestMemory(t *testing.T) {
 	Run(t, openMemory)
 }
 
-// TestMix runs everything on two backends, one for sessions and one for streams.
+// TestMix runs the suite on two backends, one for sessions and one for streams.
 func TestMix(t *testing.T) {
 	t.Parallel()
 	Run(t, func(t testing.TB) Harness {
@@ -39,7 +39,7 @@ func openMemory(t testing.TB) Harness {
 	}
 }
 
-// stillClock moves only when it is told to.
+// stillClock moves only when it is advanced.
 type stillClock struct {
 	mu  sync.Mutex
 	now time.Time

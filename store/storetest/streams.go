@@ -19,56 +19,56 @@ func streamCases() []testCase {
 		{"append", "chunks are numbered densely from 1 and read back as written", 0, appendChunks},
 		{"append-every-field", "every field of a chunk of every kind round-trips", 0, appendEveryField},
 		{"append-ordered", "an append is ordered before what its caller writes next", 0, appendOrdered},
-		{"repeat", "a repeated batch is ignored and told where it had been put", 0, appendRepeat},
+		{"repeat", "a repeated batch is ignored and returns its original sequence", 0, appendRepeat},
 		{"repeat-front", "the repeated front of a batch is ignored, the rest is added", 0, appendRepeatFront},
 		{"epochs", "a later epoch counts from its own start; an earlier one is stale", 0, appendEpochs},
-		{"epochs-aside", "an epoch that was only announced holds, whoever writes next", 0, appendEpochsAside},
-		{"gap", "a batch that skips its producer's numbers is refused; an epoch begins with any", 0, appendGap},
-		{"repeat-split", "a repeated chunk is told where it had been put, also beside one that was split", 0, appendRepeatSplit},
+		{"epochs-aside", "an epoch that was only announced counts, whoever writes next", 0, appendEpochsAside},
+		{"gap", "a batch that skips its producer's numbers is refused; an epoch may begin with any number", 0, appendGap},
+		{"repeat-split", "a repeated chunk returns its original sequence, even next to one that was split", 0, appendRepeatSplit},
 		{"producers", "each producer has its own epochs and numbers on one stream", 0, appendProducers},
 		{"atomic", "a batch with a chunk that cannot be written writes nothing", 0, appendAtomic},
-		{"split", "text over the limit is split between runes; it joins to what was sent", 0, appendSplit},
+		{"split", "text over the limit is split between runes; the pieces join to the original", 0, appendSplit},
 		{"too-large", "anything else over the limit is refused", 0, appendTooLarge},
-		{"limits", "the manager tells its limit", 0, streamLimits},
+		{"limits", "the manager reports its limit", 0, streamLimits},
 		{"read-all", "a reader of an ended stream gets every chunk, then the end", 0, readAll},
 		{"read-from", "a reader resumes after any sequence without loss or repetition", 0, readFrom},
 		{"read-live", "a reader that has caught up gets what is written next", 0, readLive},
 		{"read-second", "a reader on another handle gets what is written on this one", second, readSecond},
 		{"read-several", "several readers get everything, each at its own pace", 0, readSeveral},
-		{"read-slow", "a reader that does not read blocks neither the writer nor other readers", 0, readSlow},
-		{"read-break", "leaving the loop ends the reading", 0, readBreak},
-		{"read-cancel", "the end of its context ends a reading that waits", 0, readCancel},
-		{"read-missing", "a stream that is not there is not found, or waited for", 0, readMissing},
+		{"read-slow", "a reader that pauses blocks neither the writer nor other readers", 0, readSlow},
+		{"read-break", "leaving the loop ends the read", 0, readBreak},
+		{"read-cancel", "the end of its context ends a waiting read", 0, readCancel},
+		{"read-missing", "a stream that does not exist is not found, or waited for", 0, readMissing},
 		{"read-wait-second", "a reader waits for a stream that another handle creates", second, readWaitSecond},
-		{"read-beyond", "a reader that has seen more than there is, as after a restore, is told to start over", 0, readBeyond},
+		{"read-beyond", "a reader beyond the end of the stream, as after a restore, gets a truncated frame", 0, readBeyond},
 		{"read-negative", "a negative sequence is refused", 0, readNegative},
-		{"read-delete", "deleting a stream ends its readings", 0, readDelete},
-		{"read-remade", "a reading does not go on into another stream of the same id", 0, readRemade},
-		{"end", "each way to end reaches readers, early and late, with its payload", 0, endStream},
-		{"end-omits", "an end whose payload is over the limit says what it left out", 0, endOmits},
-		{"pause", "a paused stream ends for its readers and goes on when reactivated", 0, pauseStream},
-		{"fail", "a failed stream gives what is there, then the failure", 0, failStream},
+		{"read-delete", "deleting a stream ends its reads", 0, readDelete},
+		{"read-remade", "a read does not continue into another stream with the same id", 0, readRemade},
+		{"end", "each kind of end reaches early and late readers with its payload", 0, endStream},
+		{"end-omits", "an end whose payload exceeds the limit names what it omits", 0, endOmits},
+		{"pause", "a paused stream ends for its readers and continues when reactivated", 0, pauseStream},
+		{"fail", "a failed stream yields its chunks, then the failure", 0, failStream},
 		{"end-stale", "an end or failure by an earlier epoch does nothing", 0, endStale},
-		{"closed", "a closed stream takes no chunks until it is reactivated", 0, closedRefuses},
+		{"closed", "a closed stream accepts no chunks until it is reactivated", 0, closedRefuses},
 		{"reactivate", "reactivating keeps the chunks and clears the end", 0, reactivate},
-		{"reactivate-child", "a sub-agent that opens its root's stream leaves it the root's run", 0, reactivateChild},
+		{"reactivate-child", "a sub-agent that opens its root's stream does not change its run", 0, reactivateChild},
 		{"reactivate-stale", "an earlier epoch does not reopen a stream", 0, reactivateStale},
 		{"trim", "trimming drops from the front by count, sequence and age, and moves the floor", 0, trim},
-		{"trim-truncated", "a reader below the floor is told so, with the floor to go on from", 0, trimTruncated},
-		{"trim-numbers", "numbers go on after everything was trimmed", 0, trimNumbers},
-		{"trim-reading", "a reader that was overtaken by trimming is told so", 0, trimReading},
+		{"trim-truncated", "a reader below the floor gets a truncated frame with the floor", 0, trimTruncated},
+		{"trim-numbers", "numbering continues after everything was trimmed", 0, trimNumbers},
+		{"trim-reading", "a reader that was overtaken by trimming gets a truncated frame", 0, trimReading},
 		{"rewound", "readers of a rewound session get a rewound frame with its sequence", 0, rewoundFrame},
 		{"chunks", "Chunks lists a part without waiting", 0, listChunks},
 		{"from-step", "ChunksFromStep lists a run's chunks from a step on", 0, chunksFromStep},
-		{"info", "Info says what there is", 0, streamInfo},
-		{"bytes", "Info tells how many bytes the chunks have that a stream holds", 0, streamBytes},
+		{"info", "Info describes the stream", 0, streamInfo},
+		{"bytes", "Info reports the size of the stream's chunks in bytes", 0, streamBytes},
 		{"bytes-repeat", "a chunk that is sent again, or to a closed stream, is not counted", 0, streamBytesRepeat},
-		{"bytes-trim", "what was trimmed no longer counts", 0, streamBytesTrim},
+		{"bytes-trim", "trimmed chunks no longer count", 0, streamBytesTrim},
 		{"bytes-second", "chunks of several producers, on several handles, and with commits are all counted", second, streamBytesSecond},
-		{"missing", "operations on a stream that is not there are not found", 0, streamMissing},
-		{"delete", "a deleted stream is gone; a new one of its id starts at 1", 0, deleteStream},
+		{"missing", "operations on a stream that does not exist are not found", 0, streamMissing},
+		{"delete", "a deleted stream does not exist; a new one with its id starts at 1", 0, deleteStream},
 		{"concurrent", "concurrent appends of many producers are dense and each in order", 0, appendConcurrently},
-		{"fold", "folding the chunks read gives the messages, discarded attempts left out", 0, foldChunks},
+		{"fold", "folding the chunks gives the messages, without discarded attempts", 0, foldChunks},
 	}
 }
 
@@ -76,7 +76,7 @@ func producer(id string, epoch int64) stream.Producer {
 	return stream.Producer{Session: id, Epoch: epoch, RunID: "run-1"}
 }
 
-// text is a chunk of the reply's text.
+// text returns a chunk of the reply's text.
 func text(delta string) stream.Chunk {
 	return stream.Chunk{Kind: stream.TextDelta, AgentID: "a", AgentType: "tester", At: noon, Step: 1, RunID: "run-1", Delta: delta}
 }
@@ -98,7 +98,7 @@ func (t *bed) tryAppend(id string, by stream.Producer, first int64, chunks ...st
 	return out.Wait(t.Context())
 }
 
-// open makes a stream, or opens it again.
+// open creates a stream, or opens it again.
 func (t *bed) open(id string, by stream.Producer) *stream.Info {
 	t.Helper()
 	info, err := t.streams().Reactivate(t.Context(), id, by)
@@ -106,8 +106,8 @@ func (t *bed) open(id string, by stream.Producer) *stream.Info {
 	return info
 }
 
-// append is tryAppend for a batch that must be taken; a stream that is not there
-// yet is made.
+// append is tryAppend for a batch that must be accepted; it creates the stream if
+// necessary.
 func (t *bed) append(id string, by stream.Producer, first int64, chunks ...stream.Chunk) int64 {
 	t.Helper()
 	if _, err := t.streams().Info(t.Context(), id); errors.Is(err, session.ErrNotFound) {
@@ -131,7 +131,7 @@ func (t *bed) deltas(id string, from int64) []string {
 	return t.dense(t.items(id, from), from)
 }
 
-// dense checks that items are chunks numbered without a gap, and gives their
+// dense checks that items are chunks numbered without a gap, and returns their
 // texts.
 func (t *bed) dense(items []stream.Item, from int64) []string {
 	t.Helper()
@@ -160,15 +160,15 @@ func (t *bed) end(id string, by stream.Producer, status stream.EndStatus) {
 	t.ok(t.streams().End(t.Context(), id, by, stream.End{Status: status}), "End")
 }
 
-// reading is a reader that a case pulls from, with a limit on how long it waits.
+// reading is a reader that a case pulls from, with a limit on its waits.
 type reading struct {
 	t    *bed
 	next func() (stream.Item, error, bool)
 	stop func()
 }
 
-// patience is how long a case waits for what must come. It only passes when
-// something is broken.
+// patience is how long a case waits for something that must happen. It only
+// elapses if something is broken.
 const patience = 20 * time.Second
 
 func (t *bed) read(m stream.Manager, id string, from int64, wait bool) *reading {
@@ -179,12 +179,12 @@ func (t *bed) read(m stream.Manager, id string, from int64, wait bool) *reading 
 	return r
 }
 
-// item is what the reader gets next.
+// item returns the reader's next item.
 func (r *reading) item() stream.Item {
 	r.t.Helper()
 	item, err, ok := r.next()
 	if !ok {
-		r.t.Fatalf("the reading ended without a terminal frame")
+		r.t.Fatalf("the read ended without a terminal frame")
 	}
 	r.t.ok(err, "read")
 	return item
@@ -309,7 +309,7 @@ func appendEpochsAside(t *bed) {
 
 func appendGap(t *bed) {
 	p := producer("a", 1)
-	t.append("a", p, 3, text("three")) // it may begin anywhere
+	t.append("a", p, 3, text("three")) // it may begin with any number
 	_, err := t.tryAppend("a", p, 5, text("five"))
 	e := t.refusal(err, session.ErrInvalid, "append of 5 after 3")
 	if !strings.Contains(e.Message, "not 4") {
@@ -454,7 +454,7 @@ func readSecond(t *bed) {
 	r.over()
 }
 
-// collected is what a reader in a goroutine saw.
+// collected is what a reader in a goroutine received.
 type collected struct {
 	items []stream.Item
 	err   error
@@ -490,7 +490,7 @@ func readSeveral(t *bed) {
 		}
 		for n := 2; n <= total; n++ {
 			if _, err := t.tryAppend("a", p, int64(n), numberedTexts(n, n)...); err != nil {
-				return // the readers will tell
+				return // the readers will report it
 			}
 		}
 		_ = t.streams().End(ctx, "a", p, stream.End{Status: stream.EndCompleted})
@@ -508,8 +508,8 @@ func readSlow(t *bed) {
 	t.append("a", p, 1, text("t1"))
 	slow := t.read(t.streams(), "a", 0, false)
 	slow.chunks(0, "t1")
-	// The slow reader does nothing from here on, while far more is written than
-	// any buffer would hold.
+	// The slow reader pauses from here on, while far more is written than any buffer
+	// could hold.
 	const total = 3000
 	for n := 2; n <= total; n += 500 {
 		t.append("a", p, int64(n), numberedTexts(n, min(n+499, total))...)
@@ -573,15 +573,15 @@ func readCancel(t *bed) {
 	select {
 	case out := <-done:
 		if out.err != nil && !errors.Is(out.err, context.Canceled) {
-			t.Fatalf("the reading ended with %v", out.err)
+			t.Fatalf("the read ended with %v", out.err)
 		}
 		equal(t, "items", len(out.items), 1)
 	case <-time.After(patience):
-		t.Fatalf("the reading goes on after its context has ended")
+		t.Fatalf("the read continues after its context has ended")
 	}
 }
 
-// waitFor waits for a signal that must come.
+// waitFor waits for a signal that must arrive.
 func (t *bed) waitFor(signal <-chan struct{}, what string) {
 	t.Helper()
 	select {
@@ -609,7 +609,7 @@ func readMissing(t *bed) {
 	case item := <-got:
 		equal(t, "sequence", item.Sequence, 1)
 	case <-time.After(patience):
-		t.Fatalf("the reader still waits for a stream that is there")
+		t.Fatalf("the reader still waits for a stream that exists")
 	}
 	t.end("a", p, stream.EndCompleted)
 }
@@ -655,7 +655,7 @@ func readBeyond(t *bed) {
 			t.refused(err, session.ErrTruncated, "ChunksFromStep from beyond the end")
 		}
 	}
-	r := t.read(t.streams(), "a", 2, false) // where it was told to start over
+	r := t.read(t.streams(), "a", 2, false) // where it was to start over
 	r.chunks(2, "t3", "t4")
 	r.frame(stream.FrameEnd)
 }
@@ -680,9 +680,9 @@ func readDelete(t *bed) {
 	switch {
 	case !ok, errors.Is(err, session.ErrNotFound):
 	case err != nil:
-		t.Fatalf("the reading of a deleted stream ended with %v", err)
+		t.Fatalf("the read of a deleted stream ended with %v", err)
 	case !item.Terminal():
-		t.Fatalf("the reading of a deleted stream went on with %s", show(item))
+		t.Fatalf("the read of a deleted stream continued with %s", show(item))
 	}
 }
 
@@ -846,7 +846,7 @@ func (t *bed) trim(policy stream.TrimPolicy, want int64) {
 	floor, err := t.streams().Trim(t.Context(), "a", policy)
 	t.ok(err, "Trim")
 	equal(t, "floor", floor, want)
-	equal(t, "floor told by Info", t.info("a").Floor, want)
+	equal(t, "floor in Info", t.info("a").Floor, want)
 }
 
 func trim(t *bed) {
@@ -863,7 +863,7 @@ func trim(t *bed) {
 	t.trim(stream.TrimPolicy{KeepLast: 20}, 2)
 	t.trim(stream.TrimPolicy{KeepLast: 7}, 3)
 	equal(t, "texts", t.deltas("a", 3), []string{"t4", "t5", "t6", "t7", "t8", "t9", "t10"})
-	t.trim(stream.TrimPolicy{Through: 4, KeepLast: 5}, 5) // what any rule drops is dropped
+	t.trim(stream.TrimPolicy{Through: 4, KeepLast: 5}, 5) // chunks that match any rule are dropped
 	t.trim(stream.TrimPolicy{Before: time.Now().Add(1000 * time.Hour)}, 10)
 	equal(t, "chunks", len(t.items("a", 10)), 0)
 	equal(t, "last", t.info("a").Last, 10)
@@ -907,8 +907,8 @@ func trimReading(t *bed) {
 	r := t.read(t.streams(), "a", 0, false)
 	r.chunks(0, "t1")
 	t.trim(stream.TrimPolicy{KeepLast: 1}, total-1)
-	// What the reader had fetched already may still come, without a gap; then it
-	// is told, or it had everything.
+	// What the reader had already fetched may still arrive, without a gap; then it
+	// gets a truncated frame, or it had everything.
 	for n := int64(2); ; n++ {
 		item := r.item()
 		if item.Frame == stream.FrameTruncated {
@@ -973,7 +973,7 @@ func chunksFromStep(t *bed) {
 	items, err = stream.ChunksFromStep(t.Context(), t.streams(), "a", "run-1", 0, 0, 100)
 	t.ok(err, "ChunksFromStep")
 	equal(t, "chunks", len(items), 3)
-	// In parts: each begins after the last item of the one before.
+	// In parts: each begins after the last item of the previous one.
 	var got []string
 	for from := int64(0); ; {
 		items, err = stream.ChunksFromStep(t.Context(), t.streams(), "a", "run-2", 1, from, 2)
@@ -986,7 +986,7 @@ func chunksFromStep(t *bed) {
 		}
 	}
 	equal(t, "chunks in parts", got, []string{"run-2/1", "run-2/2", "run-2/3"})
-	// A run whose chunks are all there is listed, whatever was trimmed before it.
+	// A run whose chunks all exist is listed, whatever was trimmed before it.
 	t.trim(stream.TrimPolicy{Through: 3}, 3)
 	items, err = stream.ChunksFromStep(t.Context(), t.streams(), "a", "run-2", 1, 3, 100)
 	t.ok(err, "ChunksFromStep of what was not trimmed")
@@ -1012,15 +1012,15 @@ func streamInfo(t *bed) {
 	}
 }
 
-// large is a chunk of about size bytes.
+// large returns a chunk of about size bytes.
 func large(size int) stream.Chunk { return text(strings.Repeat("x", size)) }
 
-// bytesAre checks about how much the stream "a" holds: so many bytes of texts, and a few
-// more for what else n chunks have.
+// bytesAre checks the approximate size of the stream "a": the bytes of texts, and
+// a few more for the other fields of n chunks.
 func (t *bed) bytesAre(texts int64, n int) {
 	t.Helper()
 	if got := t.info("a").Bytes; got < texts || got > texts+int64(n)*512 {
-		t.Fatalf("the stream holds %d bytes, want %d for texts and at most 512 more for each of %d chunks", got, texts, n)
+		t.Fatalf("the stream has %d bytes, want %d for texts and at most 512 more for each of %d chunks", got, texts, n)
 	}
 }
 
@@ -1041,7 +1041,7 @@ func streamBytes(t *bed) {
 	t.append("a", producer("a", 2), 1, large(1_000))
 	t.bytesAre(int64(36_000+2*limit), 8)
 	t.ok(t.streams().Delete(t.Context(), "a"), "Delete")
-	equal(t, "bytes of another of its id", t.open("a", p).Bytes, 0)
+	equal(t, "bytes of a new stream with its id", t.open("a", p).Bytes, 0)
 }
 
 func streamBytesRepeat(t *bed) {
@@ -1074,7 +1074,7 @@ func streamBytesTrim(t *bed) {
 	t.bytesAre(30_000, 3)
 	t.trim(stream.TrimPolicy{Through: 100}, 11)
 	if got := t.info("a").Bytes; got < 0 || got > 11_000 { // the last row may have to stay
-		t.Fatalf("a stream that was trimmed holds %d bytes", got)
+		t.Fatalf("a trimmed stream has %d bytes", got)
 	}
 	t.append("a", p, 12, large(10_000))
 	t.trim(stream.TrimPolicy{Through: 11}, 11)

@@ -8,23 +8,23 @@ import (
 
 func submissionCases() []testCase {
 	return []testCase{
-		{"accepted", "the first answer is accepted and kept with who and when, and leaves the version alone", 0, submitAccepted},
-		{"already", "a second answer is told so and changes nothing", 0, submitAlready},
-		{"running", "answers may come during a run, and the holder's commit still fits", 0, submitRunning},
-		{"late", "after a timeout was consumed one late answer is recorded, for good", 0, submitLate},
-		{"ended", "abandoned, superseded and consumed calls take no answer", 0, submitEnded},
-		{"unknown", "an answer to an unknown call is told so", 0, submitUnknown},
+		{"accepted", "the first answer is accepted and stored with its submitter and time, and does not change the version", 0, submitAccepted},
+		{"already", "a second answer is already completed and changes nothing", 0, submitAlready},
+		{"running", "answers may arrive during a run, and the holder can still commit", 0, submitRunning},
+		{"late", "after a timeout was consumed the first late answer is recorded", 0, submitLate},
+		{"ended", "abandoned, superseded and consumed calls accept no answer", 0, submitEnded},
+		{"unknown", "an answer to an unknown call is reported as unknown", 0, submitUnknown},
 		{"kind", "an answer that does not fit the call is refused and nothing is stored", 0, submitKind},
 		{"limits", "an answer over the limits is refused and nothing is stored", 0, submitLimits},
 		{"bytes", "an answer's result keeps its bytes", 0, submitBytes},
 		{"list", "entries are listed oldest first, all or the open ones", 0, listPending},
 		{"own", "ownership routes a call to its session and outlives its completion", 0, own},
-		{"own-running", "ownership may be written while another holds the lease", 0, ownRunning},
-		{"own-missing", "ownership on nothing is not found", 0, ownMissing},
+		{"own-running", "ownership may be written while another owner holds the lease", 0, ownRunning},
+		{"own-missing", "ownership on a session that does not exist is not found", 0, ownMissing},
 	}
 }
 
-// asking makes a session with a suspended run that waits for calls.
+// asking creates a session with a suspended run that waits for calls.
 func (t *bed) asking(id string, entries ...session.Pending) {
 	t.Helper()
 	r := t.running(id)

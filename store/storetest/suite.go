@@ -12,32 +12,32 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// Harness is one backend under test and what the suite may do with it.
+// Harness is one backend under test, with what the suite may do to it.
 type Harness struct {
-	// Backend holds no data yet. Whoever opened it closes it when the test ends; a
+	// Backend is empty. The function that opened it closes it when the test ends; a
 	// case may have closed it before.
 	Backend store.Backend
 	// Reopen opens a second handle on the same data, as another process or the next
-	// start of this one would, and closes it when t ends. For a backend that lives
-	// in one process it may return Backend itself. Cases that need a second handle
-	// are skipped without it.
+	// start of this one would, and closes it when t ends. For a backend that exists
+	// only in one process it may return Backend itself. Without it, cases that need a
+	// second handle are skipped.
 	Reopen func(t testing.TB) store.Backend
 	// Persistent says that data outlives Close.
 	Persistent bool
 	// Advance moves the clock of the store, on every handle. Without it, cases that
-	// need time to pass wait for it.
+	// need time to pass wait.
 	Advance func(time.Duration)
-	// Corrupt damages a stored row so that it can no longer be decoded. what is one
-	// of the Row constants; id is the session's, or the stream's for a chunk. Of
-	// several rows the one written last is meant. It skips t where the backend has
-	// nothing to damage, such as a row that is all typed columns.
+	// Corrupt damages a stored row so that it can no longer be decoded. what is one of
+	// the Row constants; id is the id of the session, or of the stream for a chunk. Of
+	// several rows it damages the one written last. It skips t if the backend has
+	// nothing to damage, such as a row that consists of typed columns.
 	Corrupt func(t testing.TB, what, tenant, id string)
-	// Outdate has the store say that only programs newer than this one can use it, as
-	// a later version does when it changes what is stored.
+	// Outdate makes the store require programs newer than this one, as a later version
+	// does when it changes what is stored.
 	Outdate func(t testing.TB)
 }
 
-// The kinds of rows that [Harness.Corrupt] is asked to damage.
+// The kinds of rows that [Harness.Corrupt] damages.
 const (
 	RowSession    = "session"
 	RowMessage    = "message"
@@ -49,15 +49,15 @@ const (
 	RowChunk      = "chunk"
 )
 
-// Open makes a harness with fresh, empty data and leaves its closing to t's
-// cleanup.
+// Open returns a harness with new, empty data, which t's cleanup closes.
 type Open func(t testing.TB) Harness
 
-// Run holds a backend to everything the domain's interfaces promise.
+// Run tests a backend against the guarantees of the domain's interfaces.
 //
-// Opening a backend is dear, so most cases share a harness and work in a tenant
-// each; those that move the clock share another and take turns, as do those that
-// damage rows. Cases that look at the whole store or close it get their own.
+// Opening a backend is expensive, so most cases share a harness and use a tenant
+// each. Cases that move the clock share another harness and take turns, as do
+// those that damage rows. Cases that look at the whole store or close it get their
+// own.
 func Run(t *testing.T, open Open) {
 	suite := newSuite(t, open)
 	t.Cleanup(func() { suite.report(t) })
@@ -74,7 +74,7 @@ func Run(t *testing.T, open Open) {
 	}
 }
 
-// testCase is one promise and how to see that it is kept.
+// testCase is one guarantee and how to test it.
 type testCase struct {
 	name  string
 	about string // one line, printed on failure
@@ -82,19 +82,19 @@ type testCase struct {
 	run   func(t *bed)
 }
 
-// need is what a case asks of its harness.
+// need is what a case needs of its harness.
 type need uint8
 
 const (
-	// alone asks for a harness that no other case uses.
+	// alone needs a harness that no other case uses.
 	alone need = 1 << iota
-	// clock asks for time to pass, while no other case looks.
+	// clock needs time to pass, while no other case runs on the harness.
 	clock
-	// corrupt asks for rows to be damaged.
+	// corrupt needs rows to be damaged.
 	corrupt
 	second     // a second handle
 	persistent // data that outlives Close
-	outdate    // to have the store become too new
+	outdate    // a store that becomes too new
 )
 
 // group is the cases of one file.
@@ -137,9 +137,9 @@ func groups() []group {
 
 // suite is one call of Run.
 type suite struct {
-	tb   testing.TB // whose end closes what cases share
+	tb   testing.TB // its end closes what cases share
 	open Open
-	// What cases share, by what they do to it.
+	// The harnesses that cases share, by what they do to them.
 	quiet, clocked, damaged shared
 
 	tenants atomic.Int64
@@ -150,7 +150,7 @@ type suite struct {
 
 // shared is a harness that several cases use.
 type shared struct {
-	turns  sync.Mutex // held by a case that others must not see
+	turns  sync.Mutex // held by a case that must run alone
 	once   sync.Once
 	reopen sync.Once
 	Harness
@@ -169,8 +169,8 @@ func (h *shared) get(s *suite) Harness {
 	return h.Harness
 }
 
-// run carries out one case. It takes a testing.TB so that tests of the suite
-// itself can see a case fail.
+// run runs one case. It takes a testing.TB so that tests of the suite itself can
+// see a case fail.
 func (s *suite) run(tb testing.TB, c testCase) {
 	tb.Helper()
 	s.total.Add(1)
@@ -190,10 +190,10 @@ func (s *suite) run(tb testing.TB, c testCase) {
 	c.run(t)
 }
 
-// bed gives a case its harness and its tenant.
+// bed returns a case's harness and tenant.
 func (s *suite) bed(tb testing.TB, needs need) *bed {
 	if needs&alone != 0 {
-		// The default tenant is only used where nobody else does.
+		// The default tenant is only used where no other case uses it.
 		own := s.open(tb)
 		return &bed{TB: tb, Harness: own, tenant: session.DefaultTenant, second: sync.OnceValue(func() store.Backend { return own.Reopen(tb) })}
 	}
@@ -205,7 +205,7 @@ func (s *suite) bed(tb testing.TB, needs need) *bed {
 		from = &s.damaged
 	}
 	if from != &s.quiet && s.quiet.Advance != nil {
-		from.turns.Lock() // where time cannot be moved it passes for all
+		from.turns.Lock() // if time cannot be moved, it passes for all
 		tb.Cleanup(from.turns.Unlock)
 	}
 	return &bed{
@@ -232,7 +232,7 @@ func (s *suite) report(t *testing.T) {
 	}
 }
 
-// lacks names a capability that is needed and missing.
+// lacks returns the name of a capability that is needed and missing.
 func (h Harness) lacks(n need) string {
 	switch {
 	case n&second != 0 && h.Reopen == nil:
@@ -247,20 +247,20 @@ func (h Harness) lacks(n need) string {
 	return ""
 }
 
-// bed is a case in progress: its harness, its tenant and what it asserts with.
+// bed is a case in progress: its harness, its tenant and its assertions.
 type bed struct {
 	testing.TB
 	Harness
 
 	tenant string
-	// second is the other handle on the same data, if the harness has one.
+	// second returns the other handle on the same data, if the harness has one.
 	second func() store.Backend
 }
 
-// store is the session store of the case's tenant, on the first handle.
+// store returns the session store of the case's tenant, on the first handle.
 func (t *bed) store() session.Store { return t.sessionsOf(t.Backend) }
 
-// streams is the stream manager of the case's tenant, on the first handle.
+// streams returns the stream manager of the case's tenant, on the first handle.
 func (t *bed) streams() stream.Manager { return t.streamsOf(t.Backend) }
 
 func (t *bed) sessionsOf(b store.Backend) session.Store {
@@ -277,7 +277,7 @@ func (t *bed) streamsOf(b store.Backend) stream.Manager {
 	return b.Streams().Tenant(t.tenant)
 }
 
-// ttl is a lease that a case can wait for the end of.
+// ttl returns the duration of a lease whose end a case can wait for.
 func (t *bed) ttl() time.Duration {
 	if t.Advance != nil {
 		return time.Minute
@@ -300,7 +300,7 @@ func (t *bed) pass(d time.Duration) {
 	}
 }
 
-// now is the store's clock.
+// now returns the time of the store's clock.
 func (t *bed) now() time.Time {
 	t.Helper()
 	now, err := t.store().Now(t.Context())

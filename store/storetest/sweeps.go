@@ -10,22 +10,22 @@ import (
 
 func sweepCases() []testCase {
 	return []testCase{
-		{"deadlines", "due deadlines are listed with their call, the longest due first, until resolved", clock, dueDeadlines},
+		{"deadlines", "due deadlines are listed with their call, the longest due first, until they are resolved", clock, dueDeadlines},
 		{"deadlines-answered", "answered and resolved calls are not due, nor are calls without a deadline", clock, dueAnswered},
 		{"leases", "expired leases of running sessions are listed, the longest due first", clock, expiredLeases},
-		{"leases-not", "children, ended runs, renewed, taken and endless leases are not listed", clock, expiredNot},
-		{"leases-companion", "a child without a root holds a lease of its own, which is listed; one with a root does not", clock, expiredCompanion},
-		{"leases-released", "a running run whose holder gave the lease back is listed at once", 0, releasedLease},
-		{"sessions", "sessions past their time that have not ended are listed", clock, expiredSessions},
+		{"leases-not", "children, ended runs, and renewed, taken over and endless leases are not listed", clock, expiredNot},
+		{"leases-companion", "a child without a root has its own lease, which is listed; a child with a root is not", clock, expiredCompanion},
+		{"leases-released", "a running run whose lease was released is listed at once", 0, releasedLease},
+		{"sessions", "expired sessions that have not ended are listed", clock, expiredSessions},
 		{"sessions-moved", "a run's start and its commits move a session's expiry, or remove it", clock, expiryMoved},
-		{"sessions-refused", "a session that could not be made, since there is one of its id, leaves what is due as it was", clock, expiredRefused},
-		{"closes", "owed closes are listed until they are settled", 0, owedCloses},
+		{"sessions-refused", "a refused creation of an existing session does not change what is due", clock, expiredRefused},
+		{"closes", "pending closes are listed until they are settled", 0, owedCloses},
 		{"tenants", "sweeps span all tenants, whichever the store is scoped to", alone, sweepTenants},
-		{"limit", "a sweep lists no more than asked for, and the longest due", alone, sweepLimit},
-		{"limit-default", "a sweep that names no limit lists 100", alone, sweepDefault},
-		{"pages", "a sweep goes on behind an entry: nothing twice, nothing left out, by time, tenant, session and call", alone, sweepPages},
-		{"pages-vanished", "a sweep goes on behind an entry that is no longer due, or no longer there", alone, sweepVanished},
-		{"since", "what is due says since when", clock, dueSince},
+		{"limit", "a sweep lists no more than the limit, the longest due first", alone, sweepLimit},
+		{"limit-default", "a sweep without a limit lists 100", alone, sweepDefault},
+		{"pages", "a sweep continues after an entry, by time, tenant, session and call, without repetitions or omissions", alone, sweepPages},
+		{"pages-vanished", "a sweep continues after an entry that is no longer due or no longer exists", alone, sweepVanished},
+		{"since", "what is due has the time since when", clock, dueSince},
 		{"deleted", "a deleted session has nothing due", clock, sweepDeleted},
 		{"nothing", "sweeps of an empty store are empty", alone, sweepNothing},
 	}
@@ -44,10 +44,11 @@ func keys(due []session.Due) []string {
 
 type sweep func(request session.SweepRequest) ([]session.Due, error)
 
-// everythingDue is a limit no sweep of the suite comes near.
+// everythingDue is a limit that no sweep of the suite reaches.
 const everythingDue = 100_000
 
-// due is what a sweep lists of the case's own tenant: sweeps see all of them.
+// due returns what a sweep lists of the case's own tenant, because sweeps see all
+// tenants.
 func (t *bed) due(what string, list sweep) []session.Due {
 	t.Helper()
 	all, err := list(session.SweepRequest{Limit: everythingDue})
@@ -78,7 +79,7 @@ func (t *bed) closes(request session.SweepRequest) ([]session.Due, error) {
 	return t.store().OwedCloses(t.Context(), request)
 }
 
-// sweeps are those that list sessions, by name.
+// sweeps returns those that list sessions, by name.
 func (t *bed) sweeps() map[string]sweep {
 	return map[string]sweep{
 		"DueDeadlines": t.deadlines, "ExpiredLeases": t.leases, "ExpiredSessions": t.sessions, "OwedCloses": t.closes,
@@ -134,8 +135,8 @@ func expiredLeases(t *bed) {
 		SessionID: "a", RunID: got[0].RunID, Owner: "sweeper", TTL: time.Hour, Epoch: got[0].Lease.Epoch,
 	})
 	t.ok(err, "take over what was listed")
-	t.dueAre("leases after one was taken", t.leases, "b")
-	b.commit(session.Change{}) // it is late, and still goes on
+	t.dueAre("leases after one was taken over", t.leases, "b")
+	b.commit(session.Change{}) // it is late, and continues
 	t.ok(t.store().RenewLease(t.Context(), "b", b.fence, time.Hour), "renew")
 	t.dueAre("leases after the other was renewed", t.leases)
 }
@@ -177,8 +178,8 @@ func expiredCompanion(t *bed) {
 	t.ok(err, "take over what was listed")
 	t.dueAre("leases after it was taken", t.leases)
 	t.ok(t.store().CloseRun(t.Context(), "companion", taken.Lease.Fence(), false), "close run")
-	t.dueAre("leases after it was given back", t.leases, "companion")
-	// It is still a child: it is no root of a listing, and goes with its parent.
+	t.dueAre("leases after it was released", t.leases, "companion")
+	// It is still a child: it is not listed as a root, and is deleted with its parent.
 	page, err := t.store().List(t.Context(), session.Query{RootsOnly: true})
 	t.ok(err, "List")
 	equal(t, "roots", len(page.Items), 1)
@@ -250,7 +251,7 @@ func expiryMoved(t *bed) {
 	sameTime(t, "an expiry that a commit moved", t.load("prolonged").ExpiresAt, late)
 	sameTime(t, "one that a start removed", t.load("removed").ExpiresAt, time.Time{})
 	sameTime(t, "one that a commit set", t.load("given").ExpiresAt, soon)
-	sameTime(t, "one that was left alone", t.load("left").ExpiresAt, soon)
+	sameTime(t, "one that was not changed", t.load("left").ExpiresAt, soon)
 	t.dueAre("sessions before their time", t.sessions)
 	t.pass(2 * t.ttl())
 	t.dueAre("sessions", t.sessions, "given", "left")
@@ -282,7 +283,7 @@ func owedCloses(t *bed) {
 	t.dueAre("closes after they were settled", t.closes)
 }
 
-// in is the same case in the tenant of that very name.
+// in returns the same case in the tenant with exactly that name.
 func (t *bed) in(tenant string) *bed {
 	other := *t
 	other.tenant = tenant
@@ -358,8 +359,8 @@ func sweepDefault(t *bed) {
 	}
 }
 
-// sweptPages collects the pages of a sweep and checks that each is what was asked
-// for and comes behind the one before.
+// sweptPages collects the pages of a sweep and checks that each has the requested
+// size and follows the previous one.
 func sweptPages[V any](t *bed, what string, limit int, compare func(a, b *V) int, page func(after *V) ([]V, error)) (all []V) {
 	t.Helper()
 	var after *V
@@ -384,7 +385,7 @@ func sweptPages[V any](t *bed, what string, limit int, compare func(a, b *V) int
 
 func sweepPages(t *bed) {
 	soon := t.now().Truncate(time.Microsecond).Add(t.ttl())
-	// Most of it falls due at one time, and was written in another order than that
+	// Most of it becomes due at one time, and was written in another order than that
 	// of its keys.
 	tenants, ids := []string{"b", "a", "a.b"}, []string{"z", "y", "x", "Z"}
 	for _, tenant := range tenants {
@@ -487,7 +488,7 @@ func sweepVanished(t *bed) {
 }
 
 func dueSince(t *bed) {
-	// within runs f and gives the times around it.
+	// within runs f and returns the times before and after it.
 	within := func(f func()) (from, to time.Time) {
 		from = t.now().Truncate(time.Microsecond)
 		f()
@@ -512,9 +513,9 @@ func dueSince(t *bed) {
 	t.ok(t.store().CloseRun(t.Context(), "owing", owing.fence, false), "close run")
 
 	leases := t.dueAre("leases", t.leases, "released", "orphan")
-	between("the lease given back is due", leases[0].At, releasedFrom, releasedTo)
+	between("the released lease is due", leases[0].At, releasedFrom, releasedTo)
 	sameTime(t, "the lease expired", leases[1].At, expires)
-	between("the close is owed", t.dueAre("closes", t.closes, "owing")[0].At, endedFrom, endedTo)
+	between("the close is pending", t.dueAre("closes", t.closes, "owing")[0].At, endedFrom, endedTo)
 }
 
 func sweepDeleted(t *bed) {

@@ -9,17 +9,17 @@ import (
 
 func tenantCases() []testCase {
 	return []testCase{
-		{"apart", "two tenants use the same ids and never meet", 0, tenantsApart},
-		{"invisible", "what is another tenant's does not exist, for every operation", 0, tenantsInvisible},
+		{"apart", "two tenants can use the same ids independently", 0, tenantsApart},
+		{"invisible", "for every operation, what belongs to another tenant does not exist", 0, tenantsInvisible},
 		{"listing", "a listing shows the tenant's own sessions", 0, tenantsListing},
 		{"cascade", "deleting a session deletes no other tenant's children", 0, tenantsCascade},
-		{"streams", "two tenants' streams of one id never meet", 0, tenantsStreams},
-		{"names", "tenant names are told apart byte by byte", 0, tenantsNames},
-		{"scopes", "a view of a view is scoped to the tenant named last", 0, tenantsScopes},
+		{"streams", "two tenants' streams with one id are independent", 0, tenantsStreams},
+		{"names", "tenant names are compared byte by byte", 0, tenantsNames},
+		{"scopes", "a store derived from another tenant's store is scoped to the tenant named last", 0, tenantsScopes},
 	}
 }
 
-// of is the same case in another tenant, whose name no other case uses.
+// of returns the same case in another tenant, whose name no other case uses.
 func (t *bed) of(tenant string) *bed {
 	other := *t
 	other.tenant = t.tenant + ":" + tenant

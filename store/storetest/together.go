@@ -10,22 +10,22 @@ import (
 
 func togetherCases() []testCase {
 	return []testCase{
-		{"both", "a commit with chunks writes both, and tells where the chunks are", 0, togetherBoth},
-		{"repeated", "a commit with chunks repeated is told so, and adds no chunk", 0, togetherRepeated},
-		{"chunks-there", "a commit whose chunks were written before is made, and adds none", 0, togetherChunksThere},
-		{"stale-commit", "a commit that is refused changes nothing of the session", 0, togetherStaleCommit},
-		{"stale-chunks", "a commit whose chunks are of an earlier epoch does not stand", 0, togetherStaleChunks},
-		{"closed", "a commit whose stream is closed does not stand", 0, togetherClosed},
-		{"missing", "a commit whose stream is not there does not stand", 0, togetherMissing},
-		{"gap", "a commit whose chunks leave a gap does not stand", 0, togetherGap},
-		{"too-large", "a commit with a chunk over the limit does not stand", 0, togetherTooLarge},
+		{"both", "a commit with chunks writes both, and returns the sequence of the last chunk", 0, togetherBoth},
+		{"repeated", "a repeated commit with chunks reports that it was repeated, and adds no chunk", 0, togetherRepeated},
+		{"chunks-there", "a commit whose chunks were written before is applied, and adds none", 0, togetherChunksThere},
+		{"stale-commit", "a refused commit does not change the session", 0, togetherStaleCommit},
+		{"stale-chunks", "a commit whose chunks have an earlier epoch is not applied", 0, togetherStaleChunks},
+		{"closed", "a commit whose stream is closed is not applied", 0, togetherClosed},
+		{"missing", "a commit whose stream does not exist is not applied", 0, togetherMissing},
+		{"gap", "a commit whose chunks leave a gap is not applied", 0, togetherGap},
+		{"too-large", "a commit with a chunk over the limit is not applied", 0, togetherTooLarge},
 		{"answered", "a commit with chunks that waits on a call that was answered is refused", 0, togetherAnswered},
 		{"other-stream", "a sub-agent commits with chunks of its root's stream", 0, togetherOtherStream},
-		{"race", "of concurrent commits with chunks by different owners one stands, with its chunks", 0, togetherRace},
+		{"race", "of concurrent commits with chunks by different owners one is applied, with its chunks", 0, togetherRace},
 	}
 }
 
-// with is a turn's next commit together with chunks.
+// with returns a turn's next commit together with chunks.
 func (r *turn) with(first int64, chunks ...stream.Chunk) *store.Commit {
 	return &store.Commit{
 		Tenant: r.t.tenant, Commit: r.request(session.Change{Messages: []session.Message{user("", "one")}}), Stream: r.id,
@@ -33,7 +33,7 @@ func (r *turn) with(first int64, chunks ...stream.Chunk) *store.Commit {
 	}
 }
 
-// streamed is a session in a run, with its stream open.
+// streamed returns a session in a run, with its stream open.
 func (t *bed) streamed(id string) *turn {
 	t.Helper()
 	r := t.running(id)
@@ -41,7 +41,7 @@ func (t *bed) streamed(id string) *turn {
 	return r
 }
 
-// stands requires what a session and its stream hold.
+// stands requires the contents of a session and its stream.
 func (t *bed) stands(r *turn, version int64, chunks ...string) {
 	t.Helper()
 	equal(t, "version", t.load(r.id).Version, version)
@@ -143,7 +143,7 @@ func togetherAnswered(t *bed) {
 		t.answered(err, t.load("a"), "a commit with chunks", "d1", "p1")
 	})
 	commit.Waits = []string{"c1", "p2", "unknown"}
-	_, last, err := t.Backend.Commit(t.Context(), commit) // its chunks may be there already
+	_, last, err := t.Backend.Commit(t.Context(), commit) // its chunks may already be in the stream
 	t.ok(err, "a commit that waits on open calls")
 	equal(t, "sequence returned", last, 1)
 	t.stands(r, r.version+1, "x")
@@ -174,7 +174,7 @@ func togetherRace(t *bed) {
 		wg.Go(func() { _, _, errs[i] = t.Backend.Commit(t.Context(), commit) })
 	}
 	wg.Wait()
-	t.refused(errs[0], session.ErrStale, "the commit of the owner before")
+	t.refused(errs[0], session.ErrStale, "the commit of the previous owner")
 	t.ok(errs[1], "the commit of the owner")
 	equal(t, "version", t.load("a").Version, r.version+1)
 	chunks := t.deltas("a", 0)

@@ -13,21 +13,21 @@ import (
 func waitingCases() []testCase {
 	return []testCase{
 		{"lists", "calls that wait are listed with their tool, input, session, conversation, agent and times", 0, waitingLists},
-		{"order", "calls are listed in the order in which they began to wait, or the newest first", 0, waitingOrder},
+		{"order", "calls are listed in the order in which they began to wait, or newest first", 0, waitingOrder},
 		{"leave", "a call leaves the list when it is answered, resolved, rewound, or its session ends or is deleted", 0, waitingLeave},
-		{"stopped", "the calls of a session that is stopped are listed again once it goes on", 0, waitingStopped},
-		{"running", "a call is listed while the run that made it goes on", 0, waitingRunning},
-		{"nested", "calls of agents below are listed under the conversation, at any depth", 0, waitingNested},
-		{"users", "each user has the calls of his own conversations, also of one that becomes his", 0, waitingUsers},
-		{"given", "a conversation that becomes another user's takes the agents below with it", 0, waitingGiven},
+		{"stopped", "the calls of a stopped session are listed again once it continues", 0, waitingStopped},
+		{"running", "a call is listed while the run that made it continues", 0, waitingRunning},
+		{"nested", "calls of sub-agents are listed under the conversation, at any depth", 0, waitingNested},
+		{"users", "each user sees the calls of their own conversations, including one that was reassigned to them", 0, waitingUsers},
+		{"given", "when a conversation is reassigned to another user, its sub-agents follow", 0, waitingGiven},
 		{"tenants", "each tenant has its own calls", 0, waitingTenants},
 		{"pages", "pages follow each other by cursor and by offset, each call once", 0, waitingPages},
 		{"page-bytes", "a page ends before the call whose input would not fit", 0, waitingPageBytes},
-		{"page-moves", "a call answered while one pages is not listed, and no other is lost", 0, waitingPageMoves},
-		{"page-invalid", "a cursor or offset that is none is refused", 0, waitingPageInvalid},
+		{"page-moves", "a call answered while a client pages is not listed, and no other is lost", 0, waitingPageMoves},
+		{"page-invalid", "an invalid cursor or offset is refused", 0, waitingPageInvalid},
 		{"page-far", "an offset past the end leads to an empty page, however large it is", 0, waitingPageFar},
 		{"page-corrupt", "a call that cannot be decoded hides no other, on its page or after", corrupt, waitingPageCorrupt},
-		{"deep", "links that go round in a circle are followed to an end", 0, waitingCircle},
+		{"deep", "cyclic links do not loop for ever", 0, waitingCircle},
 	}
 }
 
@@ -49,14 +49,14 @@ func waitingIDs(items []session.Waiting) []string {
 
 func waitingID(w session.Waiting) string { return w.SessionID + "/" + w.Call.CallID }
 
-// asks makes a session that waits for calls.
+// asks creates a session that waits for calls.
 func (t *bed) asks(id, userID string, callIDs ...string) {
 	t.Helper()
 	t.create(id, of(userID))
 	t.suspendFor(id, callIDs...)
 }
 
-// suspendFor has the first run of a session suspend because of calls.
+// suspendFor makes the first run of a session suspend because of calls.
 func (t *bed) suspendFor(id string, callIDs ...string) {
 	t.Helper()
 	entries := make([]session.Pending, len(callIDs))
@@ -102,7 +102,7 @@ func waitingLists(t *bed) {
 func waitingOrder(t *bed) {
 	var want []string
 	for i := range 5 {
-		id := fmt.Sprintf("s%d", (i*3)%5) // neither in the order of their ids nor of their creation
+		id := fmt.Sprintf("s%d", (i*3)%5) // in the order of neither their ids nor their creation
 		t.create(id, of("ann"), at(noon.Add(-time.Duration(i)*time.Second)))
 	}
 	for i := range 5 {
@@ -187,8 +187,8 @@ func waitingStopped(t *bed) {
 	t.ok(err, "pause")
 	equal(t, "while one is paused", t.inbox(session.WaitingQuery{UserID: "ann"}), []string{"b/p1"})
 	_, err = t.store().SetStatus(t.Context(), "a", session.StatusChange{Expect: []session.Status{session.Paused}, To: session.Active})
-	t.ok(err, "let it go on")
-	equal(t, "once it goes on", t.inbox(session.WaitingQuery{UserID: "ann"}), []string{"a/p1", "b/p1"})
+	t.ok(err, "unpause it")
+	equal(t, "once it continues", t.inbox(session.WaitingQuery{UserID: "ann"}), []string{"a/p1", "b/p1"})
 	t.start("a", "run-2").finish(session.RunInterrupted)
 	equal(t, "once it was interrupted", t.inbox(session.WaitingQuery{UserID: "ann"}), []string{"b/p1"})
 	t.start("a", "run-3")
@@ -219,7 +219,7 @@ func waitingNested(t *bed) {
 	}
 	below("child", "root", "root")
 	below("grandchild", "child", "root")
-	below("companion", "grandchild", "") // with a lease of its own
+	below("companion", "grandchild", "") // with its own lease
 	below("last", "companion", "companion")
 	want := []string{}
 	for _, id := range []string{"last", "companion", "grandchild", "child", "root"} {
@@ -453,5 +453,5 @@ func waitingCircle(t *bed) {
 	equal(t, "calls", t.inbox(session.WaitingQuery{UserID: "ann"}), []string{"a/p1"})
 	t.create("c", of("ann"), func(s *session.State) { s.ParentID, s.RootID = "gone", "gone" })
 	t.suspendFor("c", "p1")
-	equal(t, "calls below what is not there", t.inbox(session.WaitingQuery{}), []string{"a/p1", "c/p1"})
+	equal(t, "calls below a missing session", t.inbox(session.WaitingQuery{}), []string{"a/p1", "c/p1"})
 }
