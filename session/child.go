@@ -187,6 +187,8 @@ func (s *Stop) Check() error {
 	return checkTexts("run id", s.RunID, "stop reason", s.Reason)
 }
 
-// Yields reports whether next replaces the stored request s: only an abort
+// OverriddenBy reports whether next replaces the stored request s: only an abort
 // overrides an interrupt.
-func (s *Stop) Yields(next *Stop) bool { return s.Kind == StopInterrupt && next.Kind == StopAbort }
+func (s *Stop) OverriddenBy(next *Stop) bool {
+	return s.Kind == StopInterrupt && next.Kind == StopAbort
+}

@@ -293,22 +293,22 @@ func TestLease(t *testing.T) {
 		}
 		s := session.State{ID: "s-1", Lease: test.lease}
 		for _, run := range []*session.Run{nil, {Status: session.RunCompleted}} {
-			if err := s.Free(run, now); (err == nil) == test.live || err != nil && !errors.Is(err, session.ErrAlreadyRunning) {
-				t.Errorf("%s: Free returned %v", name, err)
+			if err := s.CheckIdle(run, now); (err == nil) == test.live || err != nil && !errors.Is(err, session.ErrAlreadyRunning) {
+				t.Errorf("%s: CheckIdle returned %v", name, err)
 			}
 		}
 		running := &session.Run{Status: session.RunRunning}
-		if err := s.Free(running, now); !errors.Is(err, session.ErrAlreadyRunning) {
-			t.Errorf("%s: Free returned %v during a run", name, err)
+		if err := s.CheckIdle(running, now); !errors.Is(err, session.ErrAlreadyRunning) {
+			t.Errorf("%s: CheckIdle returned %v during a run", name, err)
 		}
 		pause := session.StatusChange{To: session.Paused}
-		if err := pause.Free(&s, running, now); (err == nil) == test.live {
+		if err := pause.CheckIdle(&s, running, now); (err == nil) == test.live {
 			t.Errorf("%s: pausing returned %v", name, err)
 		}
 		failing := session.StatusChange{To: session.Failed}
 		for _, status := range session.Statuses() {
 			s.Status = status
-			if err := failing.Free(&s, running, now); !errors.Is(err, session.ErrAlreadyRunning) {
+			if err := failing.CheckIdle(&s, running, now); !errors.Is(err, session.ErrAlreadyRunning) {
 				t.Errorf("%s: failing a %s session during a run returned %v", name, status, err)
 			}
 		}

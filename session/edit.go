@@ -12,7 +12,7 @@ import (
 //
 // An edit raises the session's version and is refused while a run holds the
 // session; see [Edit.Guard]. An edit of metadata and child references alone is
-// allowed at any time and does not raise the version; see [Edit.Beside].
+// allowed at any time and does not raise the version; see [Edit.AllowedDuringRun].
 type Edit struct {
 	SessionID string
 	// Version, when not 0, is the version that the session must have. An edit with a
@@ -71,10 +71,10 @@ func (e *Edit) Check() error {
 	return e.Change.Check()
 }
 
-// Beside reports whether the edit is limited to metadata and child references,
+// AllowedDuringRun reports whether the edit is limited to metadata and child references,
 // which processes other than the holder of the lease may write during a run. Such
 // an edit does not raise the version.
-func (e *Edit) Beside() bool {
+func (e *Edit) AllowedDuringRun() bool {
 	c := &e.Change
 	return (e.Metadata != nil || c.Children != nil) &&
 		e.Version == 0 && e.Create == nil && e.Document == nil && e.Steps == 0 && e.Resumes == 0 &&
@@ -94,10 +94,10 @@ func (e *Edit) Guard(state *State, run *Run, now time.Time) error {
 		return transition(e.Create.Status, e.Status)
 	case state == nil:
 		return NotFound(e.SessionID)
-	case e.Beside():
+	case e.AllowedDuringRun():
 		return nil
 	}
-	if err := state.Free(run, now); err != nil {
+	if err := state.CheckIdle(run, now); err != nil {
 		return err
 	}
 	if (e.Version != 0 || e.Document != nil) && e.Version != state.Version {
@@ -137,10 +137,10 @@ func (e *Edit) Apply(state *State, now time.Time) error {
 	}
 	state.StepCount += e.Steps
 	state.ResumeCount += e.Resumes
-	if !e.Beside() { // the run's last commit is no longer the latest write
+	if !e.AllowedDuringRun() { // the run's last commit is no longer the latest write
 		state.LastCommit = ""
 	}
-	if e.Metadata != nil || !e.Beside() {
+	if e.Metadata != nil || !e.AllowedDuringRun() {
 		state.UpdatedAt = now
 	}
 	return nil

@@ -9,9 +9,9 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// TestEditBeside sets every field of an edit on its own, so that a field added
+// TestEditAllowedDuringRun sets every field of an edit on its own, so that a field added
 // later is covered.
-func TestEditBeside(t *testing.T) {
+func TestEditAllowedDuringRun(t *testing.T) {
 	t.Parallel()
 	allowed := map[string]bool{"SessionID": true, "Metadata": true, "Children": true}
 	set := func(field reflect.Value) {
@@ -32,8 +32,8 @@ func TestEditBeside(t *testing.T) {
 	}
 	check := func(name string, e *session.Edit) {
 		e.Metadata = map[string]*string{}
-		if got := e.Beside(); got != allowed[name] {
-			t.Errorf("an edit of metadata and %s: beside is %v", name, got)
+		if got := e.AllowedDuringRun(); got != allowed[name] {
+			t.Errorf("an edit of metadata and %s: allowed during a run is %v", name, got)
 		}
 	}
 	for field := range reflect.TypeFor[session.Edit]().Fields() {
@@ -53,7 +53,7 @@ func TestEditBeside(t *testing.T) {
 		}
 		check(field.Name, e)
 	}
-	if (&session.Edit{}).Beside() {
+	if (&session.Edit{}).AllowedDuringRun() {
 		t.Error("an empty edit raises the version and must not be allowed during a run")
 	}
 }

@@ -25,9 +25,9 @@ func Exists(state *State) error {
 	return ErrExists.WithMessage("session %s already exists", state.ID).WithSaw(state.Saw())
 }
 
-// Born returns the document of a new session, at version 0 and with unique tags.
+// AsNew returns the document of a new session, at version 0 and with unique tags.
 // Fields that a new session cannot have yet are not copied from s.
-func (s *State) Born(tenant string, now time.Time) State {
+func (s *State) AsNew(tenant string, now time.Time) State {
 	out := *s
 	out.Tenant, out.Version = tenant, 0
 	out.Turn, out.MessageCount, out.CurrentRunID = 0, 0, ""
@@ -52,9 +52,9 @@ func LeaseEnd(now time.Time, ttl time.Duration) time.Time {
 	return now.Add(ttl).Truncate(time.Microsecond)
 }
 
-// Holds returns an error unless fence is that of the session's lease. A released
+// CheckFence returns an error unless fence is that of the session's lease. A released
 // lease has no owner, and no fence matches it.
-func (s *State) Holds(fence Fence) error {
+func (s *State) CheckFence(fence Fence) error {
 	if fence.Owner != "" && s.Lease.Fence() == fence {
 		return nil
 	}
@@ -70,9 +70,9 @@ func (s *State) Release(run *Run, now time.Time) {
 	}
 }
 
-// Settles reports whether runID is the session's current run and has ended, so
+// CanSettleClose reports whether runID is the session's current run and has ended, so
 // that the close of its stream can be recorded.
-func (s *State) Settles(runID string, run *Run) bool {
+func (s *State) CanSettleClose(runID string, run *Run) bool {
 	return s.CurrentRunID == runID && (run == nil || run.Status != RunRunning)
 }
 
@@ -83,7 +83,7 @@ func (c *Commit) Guard(state *State, run *Run) (repeated bool, err error) {
 	if c.Key != "" && state.LastCommit == c.Key {
 		return true, nil
 	}
-	if err := state.Holds(c.Fence); err != nil {
+	if err := state.CheckFence(c.Fence); err != nil {
 		return false, err
 	}
 	switch {
@@ -159,10 +159,10 @@ func (t *TakeOver) Guard(state *State, run *Run, now time.Time) error {
 	return nil
 }
 
-// Take gives the lease to the new owner and records the takeover in the run. If
+// Apply gives the lease to the new owner and records the takeover in the run. If
 // the run has made progress since the last takeover, the count of attempts
 // restarts. A released lease was not lost and does not count.
-func (t *TakeOver) Take(state *State, run *Run, now time.Time) *TakenOver {
+func (t *TakeOver) Apply(state *State, run *Run, now time.Time) *TakenOver {
 	if run.ProgressVersion != state.Version {
 		run.Attempts, run.ProgressVersion = 0, state.Version
 	}
@@ -173,24 +173,24 @@ func (t *TakeOver) Take(state *State, run *Run, now time.Time) *TakenOver {
 	return &TakenOver{Lease: state.Lease, Version: state.Version, Attempts: run.Attempts}
 }
 
-// Free returns an error if the current run, which may be nil, is running: only the
+// CheckIdle returns an error if the current run, which may be nil, is running: only the
 // holder of its lease may write the document then. After the lease has expired
 // this is the process that takes the run over, because a write in between would
 // fall into the middle of a step.
-func (s *State) Free(run *Run, now time.Time) error {
+func (s *State) CheckIdle(run *Run, now time.Time) error {
 	if s.Lease.Live(now) || (run != nil && run.Status == RunRunning) {
 		return ErrAlreadyRunning.WithMessage("session %s: a run holds the session", s.ID).WithSaw(s.Saw())
 	}
 	return nil
 }
 
-// Free is [State.Free] for a change of status. An operator may pause and unpause a
+// CheckIdle is [State.CheckIdle] for a change of status. An operator may pause and unpause a
 // session whose run has no lease holder.
-func (c *StatusChange) Free(state *State, run *Run, now time.Time) error {
+func (c *StatusChange) CheckIdle(state *State, run *Run, now time.Time) error {
 	if c.To == Paused || (state.Status == Paused && c.To == Active) {
 		run = nil
 	}
-	return state.Free(run, now)
+	return state.CheckIdle(run, now)
 }
 
 // Finish applies an outcome to the session's document. A run that only stopped

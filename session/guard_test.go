@@ -115,7 +115,7 @@ func TestTake(t *testing.T) {
 	} {
 		state := held(func(s *session.State) { s.Lease.Owner = test.owner })
 		take := session.TakeOver{Owner: "me", TTL: time.Second}
-		got := take.Take(state, &test.run, now)
+		got := take.Apply(state, &test.run, now)
 		lease := session.Lease{Owner: "me", Epoch: 3, ExpiresAt: now.Add(time.Second)}
 		if got.Lease != lease || state.Lease != lease || got.Version != 5 || got.Attempts != test.attempts {
 			t.Errorf("%s: got %+v, the lease is %+v", name, got, state.Lease)
@@ -132,7 +132,7 @@ func TestHoldsReleaseSettles(t *testing.T) {
 	for fence, ok := range map[session.Fence]bool{
 		{Owner: "me", Epoch: 2}: true, {Owner: "me", Epoch: 1}: false, {Owner: "you", Epoch: 2}: false, {Epoch: 2}: false,
 	} {
-		if err := state.Holds(fence); (err == nil) != ok || !ok && !errors.Is(err, session.ErrStale) {
+		if err := state.CheckFence(fence); (err == nil) != ok || !ok && !errors.Is(err, session.ErrStale) {
 			t.Errorf("%+v: %v", fence, err)
 		}
 	}
@@ -147,11 +147,11 @@ func TestHoldsReleaseSettles(t *testing.T) {
 		if state.Lease != want {
 			t.Errorf("releasing the lease of %+v gives %+v", run, state.Lease)
 		}
-		if err := state.Holds(session.Fence{Epoch: 2}); err == nil {
+		if err := state.CheckFence(session.Fence{Epoch: 2}); err == nil {
 			t.Error("a released lease still has a holder")
 		}
 	}
-	if state.Settles("run_1", running) || state.Settles("run_2", nil) || !state.Settles("run_1", &session.Run{Status: session.RunFailed}) {
+	if state.CanSettleClose("run_1", running) || state.CanSettleClose("run_2", nil) || !state.CanSettleClose("run_1", &session.Run{Status: session.RunFailed}) {
 		t.Error("which closes a session records")
 	}
 }
@@ -171,7 +171,7 @@ func TestBorn(t *testing.T) {
 	doc := held(func(s *session.State) {
 		s.Turn, s.MessageCount, s.CloseOwed, s.CheckpointID, s.StepCount, s.Tags = 3, 4, true, "cp", 2, []string{"t", "u", "t"}
 	})
-	got := doc.Born("north", now)
+	got := doc.AsNew("north", now)
 	want := session.State{
 		Tenant: "north", ID: "s-1", Agent: "a", Status: session.Active, StepCount: 2, Tags: []string{"t", "u"}, CreatedAt: now, UpdatedAt: now,
 	}
@@ -179,7 +179,7 @@ func TestBorn(t *testing.T) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
 	doc.CreatedAt = now.Add(-time.Hour)
-	if got := doc.Born("north", now); !got.CreatedAt.Equal(doc.CreatedAt) {
+	if got := doc.AsNew("north", now); !got.CreatedAt.Equal(doc.CreatedAt) {
 		t.Errorf("the age is %s", got.CreatedAt)
 	}
 }

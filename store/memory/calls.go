@@ -72,7 +72,7 @@ func (s *sessions) claim(
 		return call{}, false, err
 	}
 	defer done()
-	if err := rec.state.Holds(fence); err != nil {
+	if err := rec.state.CheckFence(fence); err != nil {
 		return call{}, false, err
 	}
 	if rec.state.Version != version {
@@ -111,7 +111,7 @@ func (s *sessions) settle(ctx context.Context, id string, fence session.Fence, s
 		return call{}, err
 	}
 	defer done()
-	if err := rec.state.Holds(fence); err != nil {
+	if err := rec.state.CheckFence(fence); err != nil {
 		return call{}, err
 	}
 	found := rec.call(settled.MessageID, settled.ID)

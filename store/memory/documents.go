@@ -40,7 +40,7 @@ func (s *sessions) Edit(ctx context.Context, edit *session.Edit) (*session.Edite
 		return nil, err
 	}
 	s.replace(rec, is, e.Create != nil)
-	if e.Beside() {
+	if e.AllowedDuringRun() {
 		c.applyRows(s.b, rec, now)
 	} else {
 		c.apply(s.b, rec, now)
@@ -106,7 +106,7 @@ func (s *sessions) SetStatus(ctx context.Context, id string, change session.Stat
 	}
 	defer done()
 	now := s.b.now()
-	if err := change.Free(&rec.state, rec.currentRun(), now); err != nil {
+	if err := change.CheckIdle(&rec.state, rec.currentRun(), now); err != nil {
 		return session.StatusResult{}, err
 	}
 	result, err := change.Swap(&rec.state)

@@ -41,7 +41,7 @@ type record struct {
 func (b *Backend) newRecord(tenant string, doc *session.State, initial session.CustomState, now time.Time) *record {
 	b.made++
 	own := cloneState(doc)
-	rec := &record{state: own.Born(tenant, now), custom: newCustom(initial)}
+	rec := &record{state: own.AsNew(tenant, now), custom: newCustom(initial)}
 	rec.state.Lease.Epoch = session.FirstEpoch(b.made)
 	return rec
 }

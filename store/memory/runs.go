@@ -74,7 +74,7 @@ func (s *sessions) RequestStop(ctx context.Context, id string, stop session.Stop
 	if run == nil || run.ID != stop.RunID || run.Status != session.RunRunning {
 		return session.Stop{}, session.ErrStale.WithMessage("session %s: run %s is not running", id, stop.RunID).WithSaw(rec.state.Saw())
 	}
-	if stands := rec.stop; stands != nil && !stands.Yields(&stop) {
+	if stands := rec.stop; stands != nil && !stands.OverriddenBy(&stop) {
 		return *stands, nil
 	}
 	stop.At = utc(stop.At)

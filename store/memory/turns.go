@@ -95,7 +95,7 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (*sessi
 	if err := take.Guard(&rec.state, run, now); err != nil {
 		return nil, err
 	}
-	return take.Take(&rec.state, run, now), nil
+	return take.Apply(&rec.state, run, now), nil
 }
 
 // RenewLease implements [session.Turns].
@@ -105,7 +105,7 @@ func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fenc
 		return err
 	}
 	defer done()
-	if err := rec.state.Holds(fence); err != nil {
+	if err := rec.state.CheckFence(fence); err != nil {
 		return err
 	}
 	expires := session.LeaseEnd(s.b.now(), ttl)
@@ -125,7 +125,7 @@ func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence,
 		return err
 	}
 	defer done()
-	if err := rec.state.Holds(fence); err != nil {
+	if err := rec.state.CheckFence(fence); err != nil {
 		return err
 	}
 	now := s.b.now()
@@ -150,7 +150,7 @@ func (s *sessions) SettleClose(ctx context.Context, id, runID string) error {
 		return err
 	}
 	defer done()
-	if rec.state.Settles(runID, rec.currentRun()) {
+	if rec.state.CanSettleClose(runID, rec.currentRun()) {
 		rec.state.CloseOwed = false
 	}
 	return nil

@@ -227,7 +227,7 @@ func (s *sessions) changeCall(ctx context.Context, id, verb, messageID, callID s
 // Claim implements [session.Calls].
 func (s *sessions) Claim(ctx context.Context, id string, version int64, fence session.Fence, messageID, callID string) (call session.Call, fresh bool, err error) {
 	guard := func(h *header) error {
-		if err := h.Holds(fence); err != nil {
+		if err := h.CheckFence(fence); err != nil {
 			return err
 		}
 		if h.Version != version {
@@ -256,7 +256,7 @@ func (s *sessions) Settle(ctx context.Context, id string, fence session.Fence, s
 			return session.Call{}, session.ErrInvalid.WithCause(err, "call %s cannot be encoded", settled.ID)
 		}
 	}
-	guard := func(h *header) error { return h.Holds(fence) }
+	guard := func(h *header) error { return h.CheckFence(fence) }
 	done := func(status session.CallStatus) bool { return status == session.CallSettled }
 	call, _, err := s.changeCall(ctx, id, "settle call", settled.MessageID, settled.ID, guard, done, settleCall,
 		fence.Owner, fence.Epoch, s.b.clock(), row.resultID, row.Result, row.Writes, extra)

@@ -78,7 +78,7 @@ func (s *sessions) edit(ctx context.Context, t *tx, h *header, e *session.Edit, 
 	if err := e.Apply(&h.State, h.now); err != nil {
 		return nil, err
 	}
-	if e.Beside() {
+	if e.AllowedDuringRun() {
 		s.editBeside(t, h, e, d)
 		return &session.Edited{Committed: h.committed(), StepCount: h.StepCount, ResumeCount: h.ResumeCount}, nil
 	}
@@ -166,7 +166,7 @@ UPDATE helix.sessions s SET user_id = $4 FROM below b WHERE s.number = b.number 
 // SetStatus implements [session.Documents].
 func (s *sessions) SetStatus(ctx context.Context, id string, change session.StatusChange) (result session.StatusResult, err error) {
 	err = s.write(ctx, id, "set status", func(ctx context.Context, t *tx, h *header) error {
-		if err := change.Free(&h.State, h.run(), h.now); err != nil {
+		if err := change.CheckIdle(&h.State, h.run(), h.now); err != nil {
 			return err
 		}
 		doc := s.askDoc(t, id)

@@ -12,7 +12,7 @@ import (
 
 // newHeader returns the row of a session to create.
 func (s *sessions) newHeader(state *session.State, number int64, now time.Time) *header {
-	h := &header{State: state.Born(s.tenant, now), number: number, now: now}
+	h := &header{State: state.AsNew(s.tenant, now), number: number, now: now}
 	h.Version = 1
 	return h
 }

@@ -332,7 +332,7 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (taken 
 		if run == nil {
 			return notFound("session %s: run %s", h.ID, take.RunID)
 		}
-		taken = take.Take(&h.State, run, h.now)
+		taken = take.Apply(&h.State, run, h.now)
 		t.exec("UPDATE helix.runs SET attempts = $3, progress_version = $4 WHERE session = $1 AND turn = $2",
 			h.number, run.Turn, run.Attempts, run.ProgressVersion)
 		s.writeLease(t, h)
@@ -364,7 +364,7 @@ func (s *sessions) writeLease(t *tx, h *header) {
 // RenewLease implements [session.Turns].
 func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fence, ttl time.Duration) error {
 	return s.write(ctx, id, "renew lease", func(_ context.Context, t *tx, h *header) error {
-		if err := h.Holds(fence); err != nil {
+		if err := h.CheckFence(fence); err != nil {
 			return err
 		}
 		h.Lease.ExpiresAt = session.LeaseEnd(h.now, ttl)
@@ -377,7 +377,7 @@ func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fenc
 // CloseRun implements [session.Turns].
 func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence, settled bool) error {
 	return s.write(ctx, id, "close run", func(_ context.Context, t *tx, h *header) error {
-		if err := h.Holds(fence); err != nil {
+		if err := h.CheckFence(fence); err != nil {
 			return err
 		}
 		h.Release(h.run(), h.now)
@@ -395,7 +395,7 @@ func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence,
 // SettleClose implements [session.Turns].
 func (s *sessions) SettleClose(ctx context.Context, id, runID string) error {
 	return s.write(ctx, id, "settle close", func(_ context.Context, t *tx, h *header) error {
-		if !h.Settles(runID, h.run()) {
+		if !h.CanSettleClose(runID, h.run()) {
 			return nil
 		}
 		h.closeOwedAt = time.Time{}

@@ -14,7 +14,7 @@ func (s *sessions) Edit(ctx context.Context, edit *session.Edit) (*session.Edite
 	if err := edit.Check(); err != nil {
 		return nil, err
 	}
-	if edit.Beside() && edit.Metadata == nil {
+	if edit.AllowedDuringRun() && edit.Metadata == nil {
 		return s.editChildren(ctx, edit)
 	}
 	var is session.State
@@ -42,7 +42,7 @@ func (s *sessions) Edit(ctx context.Context, edit *session.Edit) (*session.Edite
 	if err != nil {
 		return nil, err
 	}
-	if !edit.Beside() {
+	if !edit.AllowedDuringRun() {
 		s.rests(ctx, edit.SessionID)
 	}
 	s.afterChange(ctx, edit.SessionID, &edit.Change)
@@ -98,7 +98,7 @@ func (s *sessions) planEdit(edit *session.Edit, h *header, is *session.State, v 
 	case edit.Metadata != nil:
 		p.do("same", "", h.unmoved("meta")...)
 	}
-	if !edit.Beside() {
+	if !edit.AllowedDuringRun() {
 		if edit.Create == nil {
 			p.do("same", "", h.unmoved()...)
 		}
@@ -225,7 +225,7 @@ func (s *sessions) SetStatus(ctx context.Context, id string, change session.Stat
 		if h == nil {
 			return nil, session.NotFound(id)
 		}
-		if err := change.Free(&h.State, h.run(), v.now); err != nil {
+		if err := change.CheckIdle(&h.State, h.run(), v.now); err != nil {
 			return nil, err
 		}
 		if err := h.setDoc(fieldsOf(v.parts[0])); err != nil {

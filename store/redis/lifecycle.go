@@ -14,7 +14,7 @@ import (
 // newState returns the document of a session to create, with the precision of
 // stored times.
 func newState(tenant string, state *session.State, now time.Time) session.State {
-	out := state.Born(tenant, now)
+	out := state.AsNew(tenant, now)
 	out.CreatedAt = out.CreatedAt.UTC().Truncate(time.Microsecond)
 	return out
 }

@@ -124,7 +124,7 @@ func (r *refusal) domain(id string) error {
 	case "exists":
 		return session.Exists(&r.header.State)
 	case "fence":
-		return r.header.Holds(session.Fence{}) // which nobody holds
+		return r.header.CheckFence(session.Fence{}) // which nobody holds
 	case "keep":
 		return session.Invalid("message count", "is more than the session's %d messages", r.header.MessageCount)
 	case "unsettled":

@@ -353,7 +353,7 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (taken 
 		}
 		p := &plan{}
 		p.do("same", "", h.unmoved()...)
-		taken = take.Take(&h.State, run, v.now)
+		taken = take.Apply(&h.State, run, v.now)
 		lease := taken.Lease
 		p.do("set", "", "owner", lease.Owner, "epoch", lease.Epoch, "lease", micros(lease.ExpiresAt),
 			"attempts", run.Attempts, "progress", run.ProgressVersion)
@@ -523,7 +523,7 @@ func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence,
 		if h == nil {
 			return nil, session.NotFound(id)
 		}
-		if err := h.Holds(fence); err != nil {
+		if err := h.CheckFence(fence); err != nil {
 			return nil, err
 		}
 		p := &plan{}

@@ -118,7 +118,7 @@ func (s *sessions) updateCall(t *Tx, h *header, call *session.Call) error {
 func (s *sessions) Claim(ctx context.Context, id string, version int64, fence session.Fence, messageID, callID string) (call session.Call, fresh bool, err error) {
 	err = s.write(ctx, id, "claim call", func(t *Tx, h *header) error {
 		fresh = false
-		if err := h.Holds(fence); err != nil {
+		if err := h.CheckFence(fence); err != nil {
 			return err
 		}
 		if h.Version != version {
@@ -143,7 +143,7 @@ func (s *sessions) Settle(ctx context.Context, id string, fence session.Fence, s
 		return call, err
 	}
 	err = s.write(ctx, id, "settle call", func(t *Tx, h *header) error {
-		if err := h.Holds(fence); err != nil {
+		if err := h.CheckFence(fence); err != nil {
 			return err
 		}
 		if call, err = s.call(t.Conn, h, settled.MessageID, settled.ID); err != nil || call.Status == session.CallSettled {

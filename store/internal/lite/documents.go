@@ -66,7 +66,7 @@ func (s *sessions) edit(t *Tx, h *header, e *session.Edit, d *draft, now time.Ti
 	if err := s.applyChange(t, h, p); err != nil {
 		return nil, err
 	}
-	if e.Metadata != nil || !e.Beside() {
+	if e.Metadata != nil || !e.AllowedDuringRun() {
 		if err := s.writeHeader(t, h); err != nil {
 			return nil, err
 		}
@@ -90,7 +90,7 @@ func (s *sessions) loadEdited(c Conn, h *header, e *session.Edit) (err error) {
 
 // writeEdited writes these parts and sets the session's new version.
 func (s *sessions) writeEdited(t *Tx, h *header, e *session.Edit) error {
-	if !e.Beside() {
+	if !e.AllowedDuringRun() {
 		h.Version++
 	}
 	if e.Document == nil {
@@ -145,7 +145,7 @@ func (s *sessions) reassignBelow(t *Tx, h *header, was string) error {
 func (s *sessions) SetStatus(ctx context.Context, id string, change session.StatusChange) (result session.StatusResult, err error) {
 	err = s.write(ctx, id, "set status", func(t *Tx, h *header) error {
 		now := s.b.Now()
-		if err := change.Free(&h.State, h.run(), now); err != nil {
+		if err := change.CheckIdle(&h.State, h.run(), now); err != nil {
 			return err
 		}
 		if err := s.loadDoc(t.Conn, h); err != nil {

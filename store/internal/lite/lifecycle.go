@@ -8,7 +8,7 @@ import (
 
 // newHeader returns the row of a session to create.
 func (s *sessions) newHeader(state *session.State) *header {
-	h := &header{State: state.Born(s.tenant, s.b.Now()), doc: &docRow{}}
+	h := &header{State: state.AsNew(s.tenant, s.b.Now()), doc: &docRow{}}
 	h.Version = 1
 	return h
 }

@@ -27,7 +27,7 @@ func (s *sessions) RequestStop(ctx context.Context, id string, stop session.Stop
 		if h.CurrentRunID != stop.RunID || h.runStatus != session.RunRunning {
 			return session.ErrStale.WithMessage("session %s: run %s is not running", id, stop.RunID).WithSaw(h.Saw())
 		}
-		if h.stop != nil && !h.stop.Yields(&stop) {
+		if h.stop != nil && !h.stop.OverriddenBy(&stop) {
 			stands = *h.stop
 			return nil
 		}

@@ -217,7 +217,7 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (taken 
 		if run == nil {
 			return notFound("session %s: run %s", h.ID, take.RunID)
 		}
-		taken = take.Take(&h.State, run, now)
+		taken = take.Apply(&h.State, run, now)
 		if err := s.updateRun(t, h, run); err != nil {
 			return err
 		}
@@ -236,7 +236,7 @@ WHERE tenant = ? AND root_id = ? AND root_id <> '' AND owner = ? AND owner <> ''
 // RenewLease implements [session.Turns].
 func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fence, ttl time.Duration) error {
 	return s.write(ctx, id, "renew lease", func(t *Tx, h *header) error {
-		if err := h.Holds(fence); err != nil {
+		if err := h.CheckFence(fence); err != nil {
 			return err
 		}
 		h.Lease.ExpiresAt = session.LeaseEnd(s.b.Now(), ttl)
@@ -259,7 +259,7 @@ WHERE tenant = ? AND root_id = ? AND root_id <> '' AND owner = ? AND owner <> ''
 // CloseRun implements [session.Turns].
 func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence, settled bool) error {
 	return s.write(ctx, id, "close run", func(t *Tx, h *header) error {
-		if err := h.Holds(fence); err != nil {
+		if err := h.CheckFence(fence); err != nil {
 			return err
 		}
 		h.Release(h.run(), s.b.Now())
@@ -282,7 +282,7 @@ func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence,
 // SettleClose implements [session.Turns].
 func (s *sessions) SettleClose(ctx context.Context, id, runID string) error {
 	return s.write(ctx, id, "settle close", func(t *Tx, h *header) error {
-		if !h.Settles(runID, h.run()) {
+		if !h.CanSettleClose(runID, h.run()) {
 			return nil
 		}
 		h.CloseOwed, h.closeOwedAt = false, time.Time{}
