@@ -49,7 +49,7 @@ func (m Mix) Commit(ctx context.Context, commit *Commit) (*session.Committed, in
 	if m.SessionsOf == m.StreamsOf {
 		return m.SessionsOf.Commit(ctx, commit)
 	}
-	return CommitInTurn(ctx, m, commit)
+	return AppendThenCommit(ctx, m, commit)
 }
 
 // Ready implements [Backend].

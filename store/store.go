@@ -44,9 +44,9 @@ type Commit struct {
 	Batch  stream.Batch
 }
 
-// CommitInTurn appends the batch and, once it is durable, applies the commit. It
+// AppendThenCommit appends the batch and, once it is durable, applies the commit. It
 // serves backends that cannot do both in one round trip.
-func CommitInTurn(ctx context.Context, b Backend, c *Commit) (*session.Committed, int64, error) {
+func AppendThenCommit(ctx context.Context, b Backend, c *Commit) (*session.Committed, int64, error) {
 	ordered, err := b.Streams().Tenant(c.Tenant).Append(ctx, c.Stream, c.Batch)
 	if err != nil {
 		return nil, 0, err

@@ -88,7 +88,7 @@ func (b *frail) Streams() stream.Manager { return &frailStreams{b.Backend.Stream
 // Commit implements [store.Backend].
 func (b *frail) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
 	if b.faults.noAppend.Load() {
-		return store.CommitInTurn(ctx, b, commit)
+		return store.AppendThenCommit(ctx, b, commit)
 	}
 	if err := b.faults.check(); err != nil {
 		return nil, 0, err

@@ -206,5 +206,5 @@ func orDefault(tenant string) string {
 
 // Commit implements [store.Backend].
 func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
-	return store.CommitInTurn(ctx, b, commit)
+	return store.AppendThenCommit(ctx, b, commit)
 }

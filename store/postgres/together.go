@@ -28,7 +28,7 @@ func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Co
 		return nil, 0, err
 	}
 	if len(j.chunks) == 0 || j.draft.rewinds() {
-		return store.CommitInTurn(ctx, b, commit)
+		return store.AppendThenCommit(ctx, b, commit)
 	}
 	err = b.repeat(ctx, what(commit.SessionID, "commit"), func() error { return j.send(ctx) })
 	if err := j.sessions.conflict(ctx, err, commit.SessionID, j.draft); err != nil {
@@ -87,7 +87,7 @@ func (j *joint) send(ctx context.Context) error {
 func (j *joint) settle(ctx context.Context) (*session.Committed, int64, error) {
 	added, b := &j.added, j.streams.b
 	if added.last == nil && (!j.made.ok || added.h == nil) {
-		return store.CommitInTurn(ctx, b, j.commit)
+		return store.AppendThenCommit(ctx, b, j.commit)
 	}
 	var last int64
 	if added.last != nil {

@@ -82,7 +82,7 @@ func (s *sessions) committed(ctx context.Context, commit *session.Commit, out *d
 func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
 	id := commit.SessionID
 	if commit.Stream != id || len(commit.Batch.Chunks) == 0 {
-		return store.CommitInTurn(ctx, b, commit)
+		return store.AppendThenCommit(ctx, b, commit)
 	}
 	if err := commit.Check(); err != nil {
 		return nil, 0, err
@@ -111,7 +111,7 @@ func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Co
 	out, err := s.outcome(id, name, commits)
 	if r, refused := errors.AsType[*refusal](err); refused && r.why == "chunks" {
 		// The producer has written since, or the scripts have reached different servers.
-		return store.CommitInTurn(ctx, b, commit)
+		return store.AppendThenCommit(ctx, b, commit)
 	}
 	done, err := s.committed(ctx, commit.Commit, out, err)
 	return done, int64(last), err
