@@ -28,7 +28,7 @@ func genHistory() *rapid.Generator[[]session.Message] {
 		var history []session.Message
 		for i := range rapid.IntRange(0, 6).Draw(t, "steps") {
 			if rapid.Bool().Draw(t, "user") {
-				history = append(history, session.UserText("go on"))
+				history = append(history, session.UserText("continue"))
 			}
 			var calls []string
 			for j := range rapid.IntRange(0, 3).Draw(t, "calls") {

@@ -62,7 +62,7 @@ func (b *Backend) Locks() lock.Manager { return (*locks)(b) }
 // Commit implements [store.Backend]. A database that can write a stream and a session
 // in one round trip does both here, the batch first.
 func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
-	return store.CommitInTurn(ctx, b, commit)
+	return store.AppendThenCommit(ctx, b, commit)
 }
 
 // Ready implements [store.Backend]. A store on a server tries a small write here.

@@ -46,7 +46,7 @@ func (s *sessions) Claim(
 	ctx context.Context, id string, version int64, fence session.Fence, messageID, callID string,
 ) (out session.Call, fresh bool, err error) {
 	err = s.edit(ctx, id, func(rec *record, now time.Time) error {
-		if err := rec.state.Holds(fence); err != nil {
+		if err := rec.state.CheckFence(fence); err != nil {
 			return err
 		}
 		if rec.state.Version != version {
@@ -76,7 +76,7 @@ func (s *sessions) Settle(ctx context.Context, id string, fence session.Fence, s
 	}
 	settled = copied(settled)
 	err = s.edit(ctx, id, func(rec *record, now time.Time) error {
-		if err := rec.state.Holds(fence); err != nil {
+		if err := rec.state.CheckFence(fence); err != nil {
 			return err
 		}
 		row := rec.call(settled.MessageID, settled.ID)

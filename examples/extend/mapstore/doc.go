@@ -8,8 +8,8 @@
 //     draft) and puts it in the place of the old one at the end. A write that fails
 //     drops its draft.
 //   - The domain decides, the store stores. Commit.Guard, StartRun.Guard, Edit.Guard,
-//     TakeOver.Guard and State.Holds say whether a write is allowed; StartRun.Begin,
-//     TakeOver.Take, Edit.Apply and Pending.Accept say what it changes. A store calls
+//     TakeOver.Guard and State.CheckFence say whether a write is allowed; StartRun.Begin,
+//     TakeOver.Apply, Edit.Apply and Pending.Accept say what it changes. A store calls
 //     them between reading and writing, within one transaction.
 //   - What a caller passes in or gets back shares no memory with the store. Here
 //     values are copied at that border, see copied.

@@ -70,7 +70,7 @@ func (s *sessions) Edit(ctx context.Context, edit *session.Edit) (*session.Edite
 	if err := e.Apply(&rec.state, now); err != nil {
 		return nil, err
 	}
-	if e.Beside() {
+	if e.AllowedDuringRun() {
 		s.b.applyRows(&e.Change, rec, now)
 	} else if err := s.b.apply(&e.Change, rec, now); err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func (s *sessions) tree(root *record) []*record {
 func (s *sessions) SetStatus(ctx context.Context, id string, change session.StatusChange) (out session.StatusResult, err error) {
 	change = copied(change)
 	err = s.edit(ctx, id, func(rec *record, now time.Time) error {
-		if err := change.Free(&rec.state, rec.currentRun(), now); err != nil {
+		if err := change.CheckIdle(&rec.state, rec.currentRun(), now); err != nil {
 			return err
 		}
 		out, err = change.Swap(&rec.state)

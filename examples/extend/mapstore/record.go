@@ -68,7 +68,7 @@ func (r *record) draft() *record {
 func (b *Backend) newRecord(tenant string, document *session.State, now time.Time) *record {
 	b.made++
 	rec := &record{
-		state: document.Born(tenant, now), custom: document.Custom.Clone(),
+		state: document.AsNew(tenant, now), custom: document.Custom.Clone(),
 		owners: map[string]session.Ownership{}, received: map[string]bool{},
 	}
 	rec.state.Custom = session.CustomState{}

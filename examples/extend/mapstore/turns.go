@@ -103,7 +103,7 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (out *s
 		if err := take.Guard(&rec.state, rec.currentRun(), now); err != nil {
 			return err
 		}
-		out = take.Take(&rec.state, rec.currentRun(), now)
+		out = take.Apply(&rec.state, rec.currentRun(), now)
 		return nil
 	})
 	return out, err
@@ -112,7 +112,7 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (out *s
 // RenewLease implements [session.Turns].
 func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fence, ttl time.Duration) error {
 	return s.edit(ctx, id, func(rec *record, now time.Time) error {
-		if err := rec.state.Holds(fence); err != nil {
+		if err := rec.state.CheckFence(fence); err != nil {
 			return err
 		}
 		expires := session.LeaseEnd(now, ttl)
@@ -125,7 +125,7 @@ func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fenc
 // CloseRun implements [session.Turns].
 func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence, settled bool) error {
 	return s.edit(ctx, id, func(rec *record, now time.Time) error {
-		if err := rec.state.Holds(fence); err != nil {
+		if err := rec.state.CheckFence(fence); err != nil {
 			return err
 		}
 		if rec.runStatus() == session.RunRunning {
@@ -153,7 +153,7 @@ func (s *sessions) eachMember(rootID, owner string, change func(member *record))
 // SettleClose implements [session.Turns].
 func (s *sessions) SettleClose(ctx context.Context, id, runID string) error {
 	return s.edit(ctx, id, func(rec *record, _ time.Time) error {
-		if rec.state.Settles(runID, rec.currentRun()) {
+		if rec.state.CanSettleClose(runID, rec.currentRun()) {
 			rec.state.CloseOwed = false
 		}
 		return nil
@@ -169,7 +169,7 @@ func (s *sessions) RequestStop(ctx context.Context, id string, stop session.Stop
 		if rec.state.CurrentRunID != stop.RunID || rec.runStatus() != session.RunRunning {
 			return session.ErrStale.WithMessage("session %s: run %s is not running", id, stop.RunID).WithSaw(rec.state.Saw())
 		}
-		if rec.stop == nil || rec.stop.Yields(&stop) {
+		if rec.stop == nil || rec.stop.OverriddenBy(&stop) {
 			if stop.At.IsZero() {
 				stop.At = now
 			}

@@ -1,5 +1,5 @@
 -- Takes, renews or releases a lock. ARGV[3] is which; then its owner, and its ttl in microseconds, or the token that is
--- held. A lock that was released stays, for its token must go on growing.
+-- held. A released lock keeps its key, because its token must keep growing.
 
 local A = ARGV
 local held = call('HMGET', K.L, 'owner', 'token', 'until')

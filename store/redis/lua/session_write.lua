@@ -696,7 +696,7 @@ effect.mortal = function(first)
   end
 end
 
--- takes that back; the stream takes back what is its own when it goes on
+-- undoes that; the stream undoes its own part when it continues
 effect.immortal = function()
   put('mortal', '')
   for _, key in ipairs(KEYS) do
