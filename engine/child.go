@@ -225,7 +225,7 @@ func (a *agentCall) resume(ctx context.Context, state *session.State) (*Opened, 
 		return a.openTurn(ctx, false, OpenRequest{Kind: session.RunRetry, Agent: agent})
 	case !run.Status.Suspended() || state.Status != session.Active || a.t.stops.requested() != nil:
 		a.child.shown = true
-		if state.CloseOwed { // its process died before it closed the run; watchers see that end before the call's
+		if state.ClosePending { // its process died before it closed the run; watchers see that end before the call's
 			return nil, a.t.h.closer(a.t.sessions).settle(ctx, state, true)
 		}
 		return nil, nil // it has ended, or is about to be ended

@@ -66,7 +66,7 @@ func (h *Handler) SettleClose(ctx context.Context, due session.Due) error {
 	if err != nil {
 		return err
 	}
-	if !state.CloseOwed || state.Lease.Live(now) {
+	if !state.ClosePending || state.Lease.Live(now) {
 		return nil
 	}
 	return h.closer(sessions).settle(ctx, state, true)

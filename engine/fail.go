@@ -72,7 +72,7 @@ func (c *closer) fail(ctx context.Context, state *session.State, why *session.Er
 	if to := settledStatus(state, run); to != "" {
 		return false, c.h.closer(c.sessions).restoreStatus(ctx, state, run, to)
 	}
-	if state.CloseOwed {
+	if state.ClosePending {
 		if err := c.h.closer(c.sessions).closeEarlier(ctx, state); err != nil {
 			return false, err
 		}

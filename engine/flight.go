@@ -217,7 +217,7 @@ func (c *call) ref(runID string) session.ChildRef {
 	ref := session.ChildRef{SessionID: c.Child, CallID: c.ID, RunID: runID, Mode: session.ChildEphemeral, Status: session.ChildRunning}
 	if forSubAgent(c.Kind) {
 		ref.Agent = c.Tool[len(helix.SubAgentPrefix):]
-		ref.StopOwed = c.child != nil && c.child.stopUndelivered
+		ref.StopPending = c.child != nil && c.child.stopUndelivered
 		return ref
 	}
 	if c.companion != nil {

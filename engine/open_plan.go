@@ -76,7 +76,7 @@ func (o *opening) planExisting(ctx context.Context) error {
 		return err
 	}
 	o.p.start.ExpiresAt = o.moveExpiry()
-	if o.state.CloseOwed {
+	if o.state.ClosePending {
 		if err := o.h.closer(o.sessions).closeEarlier(ctx, o.state); err != nil {
 			return err
 		}

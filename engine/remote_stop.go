@@ -59,7 +59,7 @@ func (l *remoteLink) requestStop(ctx context.Context, state *session.State, stop
 			if at.Stop == nil || at.Stop.Kind == session.StopInterrupt {
 				at.Stop = &undeliveredStop{Kind: stop.Kind, Reason: streamwriter.Truncate(stop.Reason), Since: time.Now().UTC()}
 			}
-			ref.StopOwed, ref.Remote = true, encoded(at)
+			ref.StopPending, ref.Remote = true, encoded(at)
 			return nil
 		})
 	})
@@ -118,7 +118,7 @@ func (h *Handler) DeliverStop(ctx context.Context, wake session.Wake) (done bool
 	other := false // the stop has changed since: an interrupt may have become an abort
 	err = h.remoteLink(sessions).updateProgress(ctx, state, func(now *remoteProgress, ref *session.ChildRef) {
 		if other = now.Stop != nil && (at.Stop == nil || now.Stop.Kind != at.Stop.Kind); !other {
-			now.Stop, ref.StopOwed = nil, false
+			now.Stop, ref.StopPending = nil, false
 		}
 	})
 	if err != nil || other {
@@ -190,7 +190,7 @@ func (a *agentCall) readStop(ctx context.Context) error {
 	}
 	for i := range refs {
 		if refs[i].SessionID == a.Child {
-			a.child.stopUndelivered = refs[i].StopOwed
+			a.child.stopUndelivered = refs[i].StopPending
 			if a.child.stopUndelivered {
 				a.t.stopUndelivered.Store(true)
 			}
@@ -208,7 +208,7 @@ func (l *remoteLink) refreshStop(ctx context.Context, parent string, ref *sessio
 	}
 	for i := range refs {
 		if refs[i].SessionID == ref.SessionID {
-			ref.StopOwed = refs[i].StopOwed
+			ref.StopPending = refs[i].StopPending
 		}
 	}
 	ref.Remote = nil // nil keeps what the store has of it

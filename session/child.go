@@ -46,11 +46,11 @@ type ChildRef struct {
 	// Remote describes a child on another server: its address and how far its stream
 	// has been relayed. A reference with a Remote stays remote.
 	Remote json.RawMessage `json:"remote,omitempty"`
-	// StopOwed is set while the child has not confirmed a stop.
-	StopOwed  bool      `json:"stopOwed,omitempty"`
-	CreatedAt time.Time `json:"createdAt,omitzero"`
-	UpdatedAt time.Time `json:"updatedAt,omitzero"`
-	Extra     Extra     `json:"-"`
+	// StopPending is set while the child has not confirmed a stop.
+	StopPending bool      `json:"stopOwed,omitempty"`
+	CreatedAt   time.Time `json:"createdAt,omitzero"`
+	UpdatedAt   time.Time `json:"updatedAt,omitzero"`
+	Extra       Extra     `json:"-"`
 }
 
 // Check returns an error if the reference cannot be stored.

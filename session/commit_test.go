@@ -319,7 +319,7 @@ func TestFinishAndReopen(t *testing.T) {
 	t.Parallel()
 	s := held(func(s *session.State) { s.Error, s.SuspendedStep = session.ErrStale, "old" })
 	s.Finish(&session.Outcome{Status: session.RunFailed, Output: encode(1), Error: session.ErrMaxSteps, FailureReason: "why", Interrupt: &session.InterruptContext{Reason: "r"}})
-	if !s.CloseOwed || string(s.Output) != "1" || !errors.Is(s.Error, session.ErrMaxSteps) || s.FailureReason != "why" || s.Interrupt == nil || s.SuspendedStep != "" {
+	if !s.ClosePending || string(s.Output) != "1" || !errors.Is(s.Error, session.ErrMaxSteps) || s.FailureReason != "why" || s.Interrupt == nil || s.SuspendedStep != "" {
 		t.Errorf("finished as %+v", s)
 	}
 	s.Reopen()

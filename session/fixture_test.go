@@ -82,7 +82,7 @@ func TestFixturesMeanWhatTheyMeant(t *testing.T) {
 	read(t, all["state"], &s)
 	if s.Tenant != "acme" || s.ID != "s-1" || s.Agent != "researcher" || s.StreamID != "s-0" || s.RootID != "s-0" || s.ParentID != "s-p" ||
 		s.Status != session.Interrupted || s.StepCount != 3 || s.Version != 42 || s.Turn != 4 || s.MessageCount != 17 || s.ResumeCount != 2 ||
-		s.CurrentRunID != "run_1" || s.LastCommit != "run_1/3/commit" || !s.CloseOwed || s.UserID != "alice" || s.Metadata["k"] != "v" ||
+		s.CurrentRunID != "run_1" || s.LastCommit != "run_1/3/commit" || !s.ClosePending || s.UserID != "alice" || s.Metadata["k"] != "v" ||
 		!s.CreatedAt.Equal(at) || s.CheckpointSource != session.FromStep || s.Mode != "durable" || s.SuspendedStep != "run_1/2" || !future(s.Extra) {
 		t.Errorf("state: %+v", s)
 	}
@@ -122,7 +122,7 @@ func TestFixturesMeanWhatTheyMeant(t *testing.T) {
 	var child session.ChildRef
 	read(t, all["child"], &child)
 	if child.SessionID != "s-1-sub-call_1" || child.Mode != session.ChildPersistent || child.Status != session.ChildWaiting || !child.Blocking ||
-		!child.Awaited || !child.StopOwed || child.Remote == nil || !future(child.Extra) {
+		!child.Awaited || !child.StopPending || child.Remote == nil || !future(child.Extra) {
 		t.Errorf("child: %+v", child)
 	}
 

@@ -31,7 +31,7 @@ func (s *State) AsNew(tenant string, now time.Time) State {
 	out := *s
 	out.Tenant, out.Version = tenant, 0
 	out.Turn, out.MessageCount, out.CurrentRunID = 0, 0, ""
-	out.LastCommit, out.CloseOwed, out.Lease = "", false, Lease{}
+	out.LastCommit, out.ClosePending, out.Lease = "", false, Lease{}
 	out.CheckpointID, out.CheckpointSource, out.CheckpointedAt = "", "", time.Time{}
 	out.Pending, out.AwaitingChildren = nil, nil
 	out.Tags = UniqueTags(s.Tags)
@@ -124,7 +124,7 @@ func (s *StartRun) Guard(state *State, run, same *Run, now time.Time) error {
 // version.
 func (s *StartRun) Begin(state *State, first int64, now time.Time) Run {
 	state.Reopen()
-	state.Status, state.CloseOwed, state.LastCommit, state.UpdatedAt = Active, false, "", now
+	state.Status, state.ClosePending, state.LastCommit, state.UpdatedAt = Active, false, "", now
 	state.Turn++
 	state.StepCount = 0
 	if s.StepCount != nil {
@@ -201,7 +201,7 @@ func (s *State) Finish(o *Outcome) {
 	}
 	s.Error, s.FailureReason = o.Error, o.FailureReason
 	s.Interrupt, s.SuspendedStep = o.Interrupt, o.SuspendedStep
-	s.CloseOwed = true
+	s.ClosePending = true
 }
 
 // Reopen clears the results of an earlier run when a new one starts. The output

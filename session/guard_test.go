@@ -69,7 +69,7 @@ func TestBegin(t *testing.T) {
 			start: session.StartRun{Resumes: true, Change: session.Change{StepCount: new(3)}},
 			first: 1 << 24,
 			state: session.State{
-				Turn: 4, StepCount: 9, ResumeCount: 1, CurrentRunID: "run_1", Status: session.Failed, LastCommit: "k", CloseOwed: true,
+				Turn: 4, StepCount: 9, ResumeCount: 1, CurrentRunID: "run_1", Status: session.Failed, LastCommit: "k", ClosePending: true,
 				Error: session.ErrInternal, FailureReason: "x", Interrupt: &session.InterruptContext{}, Output: []byte(`1`),
 				Lease: session.Lease{Epoch: 1<<24 + 7},
 			},
@@ -169,7 +169,7 @@ func TestLeaseEnd(t *testing.T) {
 func TestBorn(t *testing.T) {
 	t.Parallel()
 	doc := held(func(s *session.State) {
-		s.Turn, s.MessageCount, s.CloseOwed, s.CheckpointID, s.StepCount, s.Tags = 3, 4, true, "cp", 2, []string{"t", "u", "t"}
+		s.Turn, s.MessageCount, s.ClosePending, s.CheckpointID, s.StepCount, s.Tags = 3, 4, true, "cp", 2, []string{"t", "u", "t"}
 	})
 	got := doc.AsNew("north", now)
 	want := session.State{

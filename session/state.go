@@ -71,9 +71,9 @@ type State struct {
 	CurrentRunID string `json:"currentRunId,omitempty"`
 	// LastCommit is the effect key of the last commit.
 	LastCommit string `json:"lastCommit,omitempty"`
-	// CloseOwed is set after a run has ended until its stream is known to be closed.
-	CloseOwed bool  `json:"closeOwed,omitempty"`
-	Lease     Lease `json:"lease,omitzero"`
+	// ClosePending is set after a run has ended until its stream is known to be closed.
+	ClosePending bool  `json:"closeOwed,omitempty"`
+	Lease        Lease `json:"lease,omitzero"`
 
 	CheckpointID     string           `json:"checkpointId,omitempty"`
 	CheckpointedAt   time.Time        `json:"checkpointedAt,omitzero"`

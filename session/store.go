@@ -229,9 +229,9 @@ type Sweeps interface {
 	// ExpiredSessions lists sessions whose ExpiresAt has passed and that have not
 	// ended.
 	ExpiredSessions(ctx context.Context, request SweepRequest) ([]Due, error)
-	// OwedCloses lists sessions whose run has ended and whose stream is not known to
+	// PendingCloses lists sessions whose run has ended and whose stream is not known to
 	// be closed; they are due since the run's end.
-	OwedCloses(ctx context.Context, request SweepRequest) ([]Due, error)
+	PendingCloses(ctx context.Context, request SweepRequest) ([]Due, error)
 	// Wakes lists undelivered wakes.
 	Wakes(ctx context.Context, request WakeRequest) ([]Wake, error)
 }

@@ -69,7 +69,7 @@ func takeSnapshot(ctx context.Context, sessions session.Store, streams stream.Ma
 			return nil, err
 		}
 	}
-	if s.Run == nil || (s.Run.Status.Ended() && !s.Run.Status.Suspended() && !state.CloseOwed) {
+	if s.Run == nil || (s.Run.Status.Ended() && !s.Run.Status.Suspended() && !state.ClosePending) {
 		err = s.atRest(ctx, sessions, streams, maxBytes)
 	} else {
 		err = s.atCheckpoint(ctx, sessions, streams, maxBytes)

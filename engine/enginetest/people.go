@@ -221,9 +221,9 @@ func (w *world) checkPeople(ctx context.Context) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		if state.Status != session.Completed || state.SuspendedStep != "" || len(state.Pending)+len(state.AwaitingChildren) > 0 || state.CloseOwed {
+		if state.Status != session.Completed || state.SuspendedStep != "" || len(state.Pending)+len(state.AwaitingChildren) > 0 || state.ClosePending {
 			w.t.Errorf("%s is %s, suspended in %q, waits for %v and %v, owes a close: %t",
-				id, state.Status, state.SuspendedStep, state.Pending, state.AwaitingChildren, state.CloseOwed)
+				id, state.Status, state.SuspendedStep, state.Pending, state.AwaitingChildren, state.ClosePending)
 		}
 		refs, err := w.sessions().Children(ctx, id)
 		if err != nil {

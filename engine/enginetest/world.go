@@ -322,7 +322,7 @@ func (w *world) streams() stream.Manager { return w.backend.Streams().Tenant(w.t
 // settle closes the stream if the turn's process could not.
 func (w *world) settle(ctx context.Context, h *process) {
 	w.t.Helper()
-	for _, due := range w.due(ctx, session.Store.OwedCloses) {
+	for _, due := range w.due(ctx, session.Store.PendingCloses) {
 		if err := h.SettleClose(ctx, due); err != nil {
 			w.t.Fatalf("settle close: %v", err)
 		}

@@ -220,7 +220,7 @@ func settled(t *testing.T, db store.Backend, id string) *session.State {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if run.Status.Ended() && !state.CloseOwed && state.CurrentRunID == run.ID {
+		if run.Status.Ended() && !state.ClosePending && state.CurrentRunID == run.ID {
 			return state
 		}
 	}

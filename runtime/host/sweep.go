@@ -23,7 +23,7 @@ const (
 func (h *Host) sweep(ctx context.Context) {
 	sessions := h.cfg.Backend.Sessions()
 	h.sweepOrphans(ctx)
-	h.each(ctx, "unclosed streams", sessions.OwedCloses, h.finishClose)
+	h.each(ctx, "unclosed streams", sessions.PendingCloses, h.finishClose)
 	h.each(ctx, "deadlines", sessions.DueDeadlines, h.expireCall)
 	h.each(ctx, "expired sessions", sessions.ExpiredSessions, h.expireSession)
 	h.sweepWakes(ctx)

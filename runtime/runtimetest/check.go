@@ -110,7 +110,7 @@ func (s *Stage) checkClosed(tenant string, state *session.State, run *session.Ru
 		s.ok(err, "load")
 		info, err := s.Backend.Streams().Tenant(tenant).Info(s.ctx(), state.StreamID)
 		s.ok(err, "stream of %s", state.ID)
-		return !state.CloseOwed && !state.Lease.Live(now) && (state.StreamID != state.ID || info.Status == want)
+		return !state.ClosePending && !state.Lease.Live(now) && (state.StreamID != state.ID || info.Status == want)
 	})
 }
 

@@ -671,7 +671,7 @@ func (s *Stage) unclosed(agent *helix.Agent) helix.Run {
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the process dies", died)
 	x.Kill()
-	s.same(s.load("s-1").CloseOwed, true, "CloseOwed")
+	s.same(s.load("s-1").ClosePending, true, "ClosePending")
 	return run
 }
 

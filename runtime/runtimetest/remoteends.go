@@ -65,7 +65,7 @@ func remoteEndScenarios() []Scenario {
 			s.nothingRuns()
 			s.bracketed("s-1")
 			n.set(func(n *server) { n.down = false })
-			s.until("no stop is undelivered", func() bool { return !s.children("s-1")[0].StopOwed })
+			s.until("no stop is undelivered", func() bool { return !s.children("s-1")[0].StopPending })
 			s.until("nothing runs there", func() bool {
 				state, err := n.store().Load(s.ctx(), n.there(s))
 				return errors.Is(err, session.ErrNotFound) || (err == nil && state.Status == session.Failed)

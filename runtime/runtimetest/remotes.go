@@ -98,7 +98,7 @@ func remoteResult(s *Stage) {
 	s.bracketed("s-1")
 	ref := s.children("s-1")[0]
 	s.same(ref.Status, session.ChildCompleted, "status of the reference")
-	s.same(ref.StopOwed, false, "StopOwed")
+	s.same(ref.StopPending, false, "StopPending")
 	if ref.Remote == nil || !strings.HasPrefix(ref.SessionID, "s-1-remote-") {
 		s.Fatalf("the reference is not that of a remote: %+v", ref)
 	}
@@ -298,9 +298,9 @@ func remoteOutOfReach(s *Stage) {
 	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "unreachable", string(session.CodeRemote))
 	s.logged("subagent.dispatch_failed", "child")
 	s.bracketed("s-1")
-	s.same(s.children("s-1")[0].StopOwed, true, "StopOwed: it is unknown whether the remote started")
+	s.same(s.children("s-1")[0].StopPending, true, "StopPending: it is unknown whether the remote started")
 	n.set(func(n *server) { n.down = false })
-	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopOwed })
+	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopPending })
 	s.same(n.calls.of("start"), 0, "starts")
 }
 
@@ -332,7 +332,7 @@ func remoteFailed(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "its model could not answer", string(session.CodeAuth))
 	s.same(s.children("s-1")[0].Status, session.ChildFailed, "status of the reference")
-	s.same(s.children("s-1")[0].StopOwed, false, "StopOwed")
+	s.same(s.children("s-1")[0].StopPending, false, "StopPending")
 	s.bracketed("s-1")
 }
 
@@ -384,10 +384,10 @@ func remoteLostForGood(s *Stage) {
 	s.ok(err, "append")
 	s.ended(s.Result(run), helix.Completed)
 	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "unreachable")
-	s.same(s.children("s-1")[0].StopOwed, true, "StopOwed")
+	s.same(s.children("s-1")[0].StopPending, true, "StopPending")
 	n.set(func(n *server) { n.down = false })
 	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
-	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopOwed })
+	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopPending })
 	n.loose[n.there(s)] = true
 }
 
@@ -612,7 +612,7 @@ func remoteCrashLoop(s *Stage) {
 	s.heir(agent)
 	s.refused(s.load("s-1").Error, helix.ErrCrashLoop)
 	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
-	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopOwed })
+	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopPending })
 	s.same(len(n.runs(n.there(s))), 1, "runs of the remote")
 	s.bracketed("s-1")
 }
@@ -660,7 +660,7 @@ func remoteCrashLoopBelow(s *Stage) {
 	s.ended(s.Result(run), helix.Completed)
 	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), string(session.CodeCrashLoop))
 	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
-	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopOwed })
+	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopPending })
 	s.bracketed("s-1")
 }
 
@@ -1096,7 +1096,7 @@ func remoteStop(s *Stage, kind session.StopKind) {
 	}
 	s.ended(s.Result(run), want)
 	s.until("the remote stops", func() bool { return n.load(n.there(s)).Status == there })
-	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopOwed })
+	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopPending })
 	s.same(s.result("subagent__child").Error.Code, session.CodeRunStopped, "the call's result")
 	s.until("no wake is left", func() bool {
 		wakes, err := s.store().Wakes(s.ctx(), session.WakeRequest{Limit: 10})
@@ -1116,9 +1116,9 @@ func remoteStopOwed(s *Stage) {
 	n.set(func(n *server) { n.faults["stop"], n.lost["stop"] = 2, 1 })
 	s.ok(run.Abort(s.ctx(), "enough"), "abort")
 	s.ended(s.Result(run), helix.Failed)
-	s.same(s.children("s-1")[0].StopOwed, true, "StopOwed")
+	s.same(s.children("s-1")[0].StopPending, true, "StopPending")
 	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
-	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopOwed })
+	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopPending })
 	s.refused(n.load(n.there(s)).Error, helix.ErrCancelled, "enough")
 }
 
@@ -1133,11 +1133,11 @@ func remoteStopOwedByDead(s *Stage) {
 	s.ok(run.Abort(s.ctx(), "enough"), "abort")
 	s.ended(s.Result(run), helix.Failed)
 	x.Kill()
-	s.same(s.children("s-1")[0].StopOwed, true, "StopOwed")
+	s.same(s.children("s-1")[0].StopPending, true, "StopPending")
 	s.heir(agent)
 	n.set(func(n *server) { n.down = false })
 	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
-	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopOwed })
+	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopPending })
 }
 
 // slow is a remote to which the request that begins it comes late.
@@ -1172,7 +1172,7 @@ func remoteStopBeforeStart(s *Stage) {
 	close(late.begin)
 	s.receive("the remote is at work", g.entered)
 	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
-	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopOwed })
+	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopPending })
 }
 
 // deaf is a remote that continues in spite of interrupts.
@@ -1212,7 +1212,7 @@ func remoteHarderStop(s *Stage) {
 	s.ok(run.Interrupt(s.ctx(), "enough"), "interrupt")
 	s.ended(s.Result(run), helix.Interrupted)
 	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
-	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopOwed })
+	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopPending })
 }
 
 func remoteExpired(s *Stage) {
@@ -1239,7 +1239,7 @@ func (n *server) gaveUp(s *Stage, peer string) {
 	list, err := n.x.Waiting(s.ctx(), peer)
 	s.ok(err, "waiting")
 	s.same(len(list), 0, "calls that wait there")
-	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopOwed })
+	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopPending })
 }
 
 func remoteAbortWaiting(s *Stage) {

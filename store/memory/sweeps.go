@@ -70,7 +70,7 @@ func (d *dueSets) set(rec *record, marks due) {
 func (r *record) dues() (marks due) {
 	if r.isRunning() {
 		marks |= dueLease
-	} else if r.state.CloseOwed {
+	} else if r.state.ClosePending {
 		marks |= dueClose
 	}
 	if !r.state.ExpiresAt.IsZero() && !ended(r.state.Status) {
@@ -126,8 +126,8 @@ func (s *sessions) ExpiredSessions(ctx context.Context, request session.SweepReq
 	})
 }
 
-// OwedCloses implements [session.Sweeps].
-func (s *sessions) OwedCloses(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+// PendingCloses implements [session.Sweeps].
+func (s *sessions) PendingCloses(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
 	return s.sweep(ctx, request, dueClose, func(rec *record, _ time.Time, found []session.Due) []session.Due {
 		at := rec.state.UpdatedAt
 		if run := rec.currentRun(); run != nil {

@@ -138,7 +138,7 @@ func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence,
 	}
 	rec.state.Release(rec.currentRun(), now)
 	if settled {
-		rec.state.CloseOwed = false
+		rec.state.ClosePending = false
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func (s *sessions) SettleClose(ctx context.Context, id, runID string) error {
 	}
 	defer done()
 	if rec.state.CanSettleClose(runID, rec.currentRun()) {
-		rec.state.CloseOwed = false
+		rec.state.ClosePending = false
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ type header struct {
 	session.State
 	number           int64 // the number that keys its rows
 	checkpointNumber int   // how many were ever written
-	closeOwedAt      time.Time
+	closePendingAt   time.Time
 	runStatus        session.RunStatus
 	runRuntime       string
 
@@ -100,10 +100,10 @@ func (s *sessions) scanHeader(rows pgx.Rows, h *header, more ...any) error {
 		&h.Status, &h.Lease.Owner, &h.Lease.Epoch,
 		instant{&h.Lease.ExpiresAt},
 		&h.Turn, &h.CurrentRunID, &h.runStatus, &h.runRuntime,
-		instant{&h.closeOwedAt},
+		instant{&h.closePendingAt},
 		instant{&h.CreatedAt},
 	}, concat(scanColumns(&h.State), []any{instant{&h.now}}, more)...)...)
-	h.CloseOwed = !h.closeOwedAt.IsZero()
+	h.ClosePending = !h.closePendingAt.IsZero()
 	if stop.Kind != "" {
 		stop.RunID = h.CurrentRunID
 		h.asked(&stop)
@@ -181,7 +181,7 @@ func (h *header) hotArgs() []any {
 func (h *header) turnArgs() []any {
 	return []any{
 		h.Status, h.Lease.Owner, h.Lease.Epoch, when(h.Lease.ExpiresAt),
-		h.Turn, h.CurrentRunID, h.runStatus, h.runRuntime, when(h.closeOwedAt),
+		h.Turn, h.CurrentRunID, h.runStatus, h.runRuntime, when(h.closePendingAt),
 	}
 }
 

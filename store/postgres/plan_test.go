@@ -22,7 +22,7 @@ import (
 func queries(s *sessions) map[string]string {
 	out := map[string]string{
 		"header": selectHeader, "lock": lockHeader, "renew tree": renewTree, "release tree": releaseTree, "child sessions": selectChildSessions,
-		"due deadlines": sweepDeadlines, "expired leases": sweepLeases, "expired sessions": sweepExpired, "owed closes": sweepOwing,
+		"due deadlines": sweepDeadlines, "expired leases": sweepLeases, "expired sessions": sweepExpired, "pending closes": sweepPendingCloses,
 		"wakes": sweepWakes, "old calls": selectOldCalls, "open pending": selectPendingOpen, "all pending": selectPendingAll,
 		"children": selectChildren, "awaited children": selectAwaited, "inbox": selectInbox, "calls": selectCalls,
 		"run by id": byID, "run by request": byRequest, "current run": current, "runs": selectRuns, "messages": selectMessages, "messages within": selectMessagesWithin,

@@ -41,7 +41,7 @@ WHERE s.expires_at IS NOT NULL AND s.status IN ('active', 'interrupted')
 ORDER BY s.expires_at, s.tenant, s.id
 LIMIT $6`
 
-	sweepOwing = dueColumns + `s.close_owed_at, ''
+	sweepPendingCloses = dueColumns + `s.close_owed_at, ''
 FROM helix.sessions s
 WHERE s.close_owed_at IS NOT NULL AND s.run_status <> 'running'
   AND s.close_owed_at <= coalesce($1::timestamptz, clock_timestamp())
@@ -96,9 +96,9 @@ func (s *sessions) ExpiredSessions(ctx context.Context, request session.SweepReq
 	return s.sweep(ctx, "list expired sessions", sweepExpired, request)
 }
 
-// OwedCloses implements [session.Sweeps].
-func (s *sessions) OwedCloses(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
-	return s.sweep(ctx, "list pending closes", sweepOwing, request)
+// PendingCloses implements [session.Sweeps].
+func (s *sessions) PendingCloses(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	return s.sweep(ctx, "list pending closes", sweepPendingCloses, request)
 }
 
 // Wakes implements [session.Sweeps].

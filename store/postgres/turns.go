@@ -298,7 +298,7 @@ func (s *sessions) begin(t *tx, h *header, start *session.StartRun) (*session.Ru
 // begin adds the new run and its lease to the session.
 func (h *header) begin(start *session.StartRun) session.Run {
 	run := start.Begin(&h.State, session.FirstEpoch(h.number), h.now)
-	h.closeOwedAt, h.stop = time.Time{}, nil
+	h.closePendingAt, h.stop = time.Time{}, nil
 	h.runStatus, h.runRuntime = run.Status, run.Runtime
 	h.runSteps, h.runUsage, h.runReason = run.StepCount, usageArray(run.Usage), run.CompletionReason
 	return run
@@ -358,7 +358,7 @@ WHERE tenant = $1 AND root_id = $2 AND root_id <> '' AND owner = $3 AND owner <>
 )
 
 func (s *sessions) writeLease(t *tx, h *header) {
-	t.exec(updateLease, h.number, h.Lease.Owner, h.Lease.Epoch, when(h.Lease.ExpiresAt), when(h.closeOwedAt))
+	t.exec(updateLease, h.number, h.Lease.Owner, h.Lease.Epoch, when(h.Lease.ExpiresAt), when(h.closePendingAt))
 }
 
 // RenewLease implements [session.Turns].
@@ -385,7 +385,7 @@ func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence,
 			t.exec(releaseTree, s.tenant, id, fence.Owner, when(h.Lease.ExpiresAt))
 		}
 		if settled {
-			h.closeOwedAt = time.Time{}
+			h.closePendingAt = time.Time{}
 		}
 		s.writeLease(t, h)
 		return nil
@@ -398,7 +398,7 @@ func (s *sessions) SettleClose(ctx context.Context, id, runID string) error {
 		if !h.CanSettleClose(runID, h.run()) {
 			return nil
 		}
-		h.closeOwedAt = time.Time{}
+		h.closePendingAt = time.Time{}
 		s.writeLease(t, h)
 		return nil
 	})

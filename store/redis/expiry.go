@@ -69,7 +69,7 @@ func (s *sessions) expire(ctx context.Context, id string) error {
 // resumed, and its stream is closed.
 func (h *header) atRest() bool {
 	over := h.Status == session.Completed || h.Status == session.Failed || h.Status == session.Interrupted
-	return (over || h.runStatus == "" || !h.runStatus.Suspended()) && !h.isRunning() && !h.CloseOwed
+	return (over || h.runStatus == "" || !h.runStatus.Suspended()) && !h.isRunning() && !h.ClosePending
 }
 
 // stay prevents the conversation of a session that is about to change from

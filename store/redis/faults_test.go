@@ -237,7 +237,7 @@ func TestScriptsForgotten(t *testing.T) {
 	if err != nil || len(page.Items) != 1 {
 		t.Errorf("the session is not listed: %v, %v", page.Items, err)
 	}
-	due, err := b.Sessions().OwedCloses(context.Background(), session.SweepRequest{})
+	due, err := b.Sessions().PendingCloses(context.Background(), session.SweepRequest{})
 	if err != nil || len(due) != 1 {
 		t.Errorf("the close is not listed: %v, %v", due, err)
 	}

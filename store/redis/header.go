@@ -16,9 +16,9 @@ type header struct {
 	session.State
 	raw map[string]string // as it is stored
 
-	closeOwedAt time.Time
-	runStatus   session.RunStatus
-	runRuntime  string
+	closePendingAt time.Time
+	runStatus      session.RunStatus
+	runRuntime     string
 
 	// The record of the run in flight, as far as commits change it.
 	runSteps  int
@@ -43,8 +43,8 @@ func newHeader(tenant, id string, raw map[string]string) *header {
 	h.Lease = session.Lease{Owner: raw["owner"], Epoch: number("epoch"), ExpiresAt: moment(raw["lease"])}
 	h.Turn, h.CurrentRunID = int(number("turn")), raw["run"]
 	h.runStatus, h.runRuntime = session.RunStatus(raw["rstatus"]), raw["runtime"]
-	h.closeOwedAt = moment(raw["owed"])
-	h.CloseOwed = !h.closeOwedAt.IsZero()
+	h.closePendingAt = moment(raw["owed"])
+	h.ClosePending = !h.closePendingAt.IsZero()
 	readFields(&h.State, raw)
 	h.CreatedAt = moment(raw["created"])
 	h.runSteps, h.runReason, h.runUsage = int(number("rsteps")), session.CompletionReason(raw["rreason"]), usageOf(raw["usage"])

@@ -271,14 +271,14 @@ func (s *sessions) ExpiredSessions(ctx context.Context, request session.SweepReq
 		})
 }
 
-// OwedCloses implements [session.Sweeps].
-func (s *sessions) OwedCloses(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+// PendingCloses implements [session.Sweeps].
+func (s *sessions) PendingCloses(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
 	return s.sweep(ctx, sweepCloses, "list pending closes", request, nil,
 		func(h *header, _ *candidate, _ []string, _ time.Time) verdict[session.Due] {
-			if !h.CloseOwed || h.isRunning() {
+			if !h.ClosePending || h.isRunning() {
 				return verdict[session.Due]{gone: true}
 			}
-			return verdict[session.Due]{item: h.due(h.closeOwedAt), at: h.closeOwedAt}
+			return verdict[session.Due]{item: h.due(h.closePendingAt), at: h.closePendingAt}
 		})
 }
 

@@ -40,7 +40,7 @@ func putChildren(t *bed) {
 	version := t.load("a").Version
 	full := child("z-kid")
 	full.Mode, full.Status = session.ChildPersistent, session.ChildWaiting
-	full.Name, full.Blocking, full.Awaited, full.StopOwed = "bob <the companion>", true, true, true
+	full.Name, full.Blocking, full.Awaited, full.StopPending = "bob <the companion>", true, true, true
 	full.UpdatedAt = noon.Add(time.Minute)
 	full.Extra = session.Extra{"fromTheFuture": raw(`{"a":1}`)}
 	later := child("a-kid")
@@ -98,14 +98,14 @@ func updateChild(t *bed) {
 		if c.SessionID != "kid-2" || c.Status != session.ChildRunning {
 			return fmt.Errorf("the function got %s", show(c))
 		}
-		c.Status, c.StopOwed = session.ChildTerminated, true
+		c.Status, c.StopPending = session.ChildTerminated, true
 		return nil
 	})
 	t.ok(err, "UpdateChild")
 	equal(t, "status", got.Status, session.ChildTerminated)
 	equal(t, "version", t.load("a").Version, version)
 	for _, ref := range t.children("a") {
-		equal(t, "stop owed of "+ref.SessionID, ref.StopOwed, ref.SessionID == "kid-2")
+		equal(t, "stop pending of "+ref.SessionID, ref.StopPending, ref.SessionID == "kid-2")
 	}
 }
 

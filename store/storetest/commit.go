@@ -604,7 +604,7 @@ func commitOutcome(t *bed) {
 	state := t.load("a")
 	equal(t, "status", state.Status, session.Completed)
 	equal(t, "output", compact(string(state.Output)), `{"answer":42}`)
-	equal(t, "close owed", state.CloseOwed, true)
+	equal(t, "close pending", state.ClosePending, true)
 	run, err := t.store().CurrentRun(t.Context(), "a")
 	t.ok(err, "CurrentRun")
 	equal(t, "run status", run.Status, session.RunCompleted)

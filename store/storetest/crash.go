@@ -512,6 +512,6 @@ func (t *bed) ending(id string) string {
 	custom, err := state.Custom.MarshalJSON()
 	t.ok(err, "encode")
 	return fmt.Sprintf("status %s version %d turn %d close pending %v owner %q\nmessages %v\nstate %s\nrun %s %+v\ncalls %d\nstream %v %s",
-		state.Status, state.Version, state.Turn, state.CloseOwed, state.Lease.Owner, t.texts(id), custom,
+		state.Status, state.Version, state.Turn, state.ClosePending, state.Lease.Owner, t.texts(id), custom,
 		run.Status, run.Usage, len(rows), t.deltas(id, 0), t.info(id).Status)
 }

@@ -498,8 +498,8 @@ func (s faultySessions) ExpiredSessions(ctx context.Context, request session.Swe
 	return read(s.f, func() ([]session.Due, error) { return s.inner.ExpiredSessions(ctx, request) })
 }
 
-func (s faultySessions) OwedCloses(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
-	return read(s.f, func() ([]session.Due, error) { return s.inner.OwedCloses(ctx, request) })
+func (s faultySessions) PendingCloses(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	return read(s.f, func() ([]session.Due, error) { return s.inner.PendingCloses(ctx, request) })
 }
 
 func (s faultySessions) Wakes(ctx context.Context, request session.WakeRequest) ([]session.Wake, error) {

@@ -323,7 +323,7 @@ func closeRun(t *bed) {
 	t.ok(t.store().CloseRun(t.Context(), "a", r.fence, true), "close run")
 	state := t.load("a")
 	equal(t, "owner", state.Lease.Owner, "")
-	equal(t, "close owed", state.CloseOwed, false)
+	equal(t, "close pending", state.ClosePending, false)
 	equal(t, "status", state.Status, session.Completed)
 	if state.Lease.Epoch < epoch {
 		t.Fatalf("the epoch went back from %d to %d", epoch, state.Lease.Epoch)
@@ -340,13 +340,13 @@ func closeRun(t *bed) {
 func closeUnsettled(t *bed) {
 	r := t.running("a")
 	r.commit(outcome(session.RunCompleted))
-	equal(t, "close pending after the outcome", t.load("a").CloseOwed, true)
+	equal(t, "close pending after the outcome", t.load("a").ClosePending, true)
 	t.ok(t.store().CloseRun(t.Context(), "a", r.fence, false), "close run")
 	state := t.load("a")
 	equal(t, "owner", state.Lease.Owner, "")
-	equal(t, "close pending after an unsettled close", state.CloseOwed, true)
+	equal(t, "close pending after an unsettled close", state.ClosePending, true)
 	t.ok(t.store().SettleClose(t.Context(), "a", "run-1"), "SettleClose")
-	equal(t, "close pending after it was settled", t.load("a").CloseOwed, false)
+	equal(t, "close pending after it was settled", t.load("a").ClosePending, false)
 }
 
 func closeTree(t *bed) {
@@ -406,9 +406,9 @@ func settleClose(t *bed) {
 	next := t.start("a", "run-2")
 	next.commit(outcome(session.RunCompleted))
 	t.ok(t.store().SettleClose(t.Context(), "a", "run-1"), "SettleClose of an earlier run")
-	equal(t, "close owed", t.load("a").CloseOwed, true)
+	equal(t, "close pending", t.load("a").ClosePending, true)
 	t.ok(t.store().SettleClose(t.Context(), "a", "run-2"), "SettleClose")
-	equal(t, "close owed", t.load("a").CloseOwed, false)
+	equal(t, "close pending", t.load("a").ClosePending, false)
 	t.ok(t.store().SettleClose(t.Context(), "a", "run-2"), "SettleClose again")
 	if err := t.store().SettleClose(t.Context(), "nobody", "run-1"); err != nil && !errors.Is(err, session.ErrNotFound) {
 		t.Fatalf("SettleClose of nothing: %v", err)

@@ -76,13 +76,13 @@ func (t *bed) sessions(request session.SweepRequest) ([]session.Due, error) {
 }
 
 func (t *bed) closes(request session.SweepRequest) ([]session.Due, error) {
-	return t.store().OwedCloses(t.Context(), request)
+	return t.store().PendingCloses(t.Context(), request)
 }
 
 // sweeps returns those that list sessions, by name.
 func (t *bed) sweeps() map[string]sweep {
 	return map[string]sweep{
-		"DueDeadlines": t.deadlines, "ExpiredLeases": t.leases, "ExpiredSessions": t.sessions, "OwedCloses": t.closes,
+		"DueDeadlines": t.deadlines, "ExpiredLeases": t.leases, "ExpiredSessions": t.sessions, "PendingCloses": t.closes,
 	}
 }
 
@@ -273,8 +273,8 @@ func owedCloses(t *bed) {
 		r.commit(outcome(session.RunCompleted))
 		t.ok(t.store().CloseRun(t.Context(), id, r.fence, id == "settled"), "close run")
 	}
-	got := t.due("OwedCloses", t.closes)
-	equal(t, "owed closes", len(got), 2)
+	got := t.due("PendingCloses", t.closes)
+	equal(t, "pending closes", len(got), 2)
 	for _, d := range got {
 		equal(t, "tenant", d.Tenant, t.tenant)
 		equal(t, "run", d.RunID, "run-1")

@@ -145,10 +145,10 @@ func (s *sessions) ExpiredSessions(ctx context.Context, request session.SweepReq
 	})
 }
 
-// OwedCloses implements [session.Sweeps].
-func (s *sessions) OwedCloses(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+// PendingCloses implements [session.Sweeps].
+func (s *sessions) PendingCloses(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
 	return s.sweep(ctx, request, func(rec *record, _ time.Time) []session.Due {
-		if !rec.state.CloseOwed || rec.runStatus() == session.RunRunning {
+		if !rec.state.ClosePending || rec.runStatus() == session.RunRunning {
 			return nil
 		}
 		at := rec.state.UpdatedAt

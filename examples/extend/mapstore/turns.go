@@ -133,7 +133,7 @@ func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence,
 		}
 		rec.state.Release(rec.currentRun(), now)
 		if settled {
-			rec.state.CloseOwed = false
+			rec.state.ClosePending = false
 		}
 		return nil
 	})
@@ -154,7 +154,7 @@ func (s *sessions) eachMember(rootID, owner string, change func(member *record))
 func (s *sessions) SettleClose(ctx context.Context, id, runID string) error {
 	return s.edit(ctx, id, func(rec *record, _ time.Time) error {
 		if rec.state.CanSettleClose(runID, rec.currentRun()) {
-			rec.state.CloseOwed = false
+			rec.state.ClosePending = false
 		}
 		return nil
 	})

@@ -13,7 +13,7 @@ type header struct {
 	// document.
 	session.State
 	number           int64 // the number that keys its rows; 0 before it has one
-	closeOwedAt      time.Time
+	closePendingAt   time.Time
 	checkpointNumber int    // how many were ever written
 	checkpointNewest string // the last of them, if it differs from CheckpointID
 	runStatus        session.RunStatus
@@ -40,21 +40,21 @@ type header struct {
 // coldRow has the columns that most commits do not change. They are indexed, so
 // writing them back unchanged would be expensive.
 type coldRow struct {
-	status                  session.Status
-	owner                   string
-	epoch                   int64
-	leaseUntil, closeOwedAt instant
-	turn                    int
-	currentRun              string
-	runStatus               session.RunStatus
-	runRuntime              string
-	document                cells
+	status                     session.Status
+	owner                      string
+	epoch                      int64
+	leaseUntil, closePendingAt instant
+	turn                       int
+	currentRun                 string
+	runStatus                  session.RunStatus
+	runRuntime                 string
+	document                   cells
 }
 
 func (h *header) cold() coldRow {
 	return coldRow{
 		status: h.Status, owner: h.Lease.Owner, epoch: h.Lease.Epoch,
-		leaseUntil: instantOf(h.Lease.ExpiresAt), closeOwedAt: instantOf(h.closeOwedAt),
+		leaseUntil: instantOf(h.Lease.ExpiresAt), closePendingAt: instantOf(h.closePendingAt),
 		turn: h.Turn, currentRun: h.CurrentRunID, runStatus: h.runStatus, runRuntime: h.runRuntime,
 		document: cellsOf(&h.State),
 	}
@@ -105,8 +105,8 @@ func (s *sessions) header(c Conn, id string) (*header, error) {
 	h.Status = session.Status(r.Text())
 	h.Lease = session.Lease{Owner: r.Text(), Epoch: r.Int64(), ExpiresAt: r.Time()}
 	h.Turn, h.CurrentRunID, h.runStatus, h.runRuntime = r.Int(), r.Text(), session.RunStatus(r.Text()), r.Text()
-	h.closeOwedAt = r.Time()
-	h.CloseOwed = !h.closeOwedAt.IsZero()
+	h.closePendingAt = r.Time()
+	h.ClosePending = !h.closePendingAt.IsZero()
 	r.columns(&h.State)
 	h.CreatedAt = r.Time()
 	h.inbox = r.Bool()
@@ -195,7 +195,7 @@ func (s *sessions) writeCold(t *Tx, h *header) error {
 
 func (h *header) turnArgs() []any {
 	return []any{
-		h.Status, h.Lease.Owner, h.Lease.Epoch, h.Lease.ExpiresAt, h.Turn, h.CurrentRunID, h.runStatus, h.runRuntime, h.closeOwedAt,
+		h.Status, h.Lease.Owner, h.Lease.Epoch, h.Lease.ExpiresAt, h.Turn, h.CurrentRunID, h.runStatus, h.runRuntime, h.closePendingAt,
 	}
 }
 

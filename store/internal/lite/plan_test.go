@@ -21,7 +21,7 @@ func queries() map[string]string {
 	out := map[string]string{
 		"header": selectHeader, "stream": selectStream, "renew tree": renewTree, "children": selectChildSessions,
 		"due deadlines": sweepDeadlines, "expired leases": sweepLeases, "expired sessions": sweepExpired,
-		"owed closes": sweepOwing, "wakes": sweepWakes, "release tree": releaseTree, "open pending": selectPendingOpen, "awaited children": selectAwaited,
+		"pending closes": sweepPendingCloses, "wakes": sweepWakes, "release tree": releaseTree, "open pending": selectPendingOpen, "awaited children": selectAwaited,
 		"inbox": selectInbox, "run by id": byID, "run by request": byRequest, "message by id": selectMessageKey,
 		"state": selectStateLog, "batches": selectBatches, "batch at": selectBatchAt, "trim": deleteBatches, "measure": measureBatches,
 		"delete pending": ownedByID[2], "answered": selectAnswered,

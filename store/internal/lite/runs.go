@@ -99,7 +99,7 @@ func (s *sessions) endRun(t *Tx, h *header, p *plan) error {
 		return err
 	}
 	h.Finish(&outcome)
-	h.closeOwedAt = p.now
+	h.closePendingAt = p.now
 	h.runStatus = outcome.Status
 	h.runUsage = nil
 	return s.writeDoc(t, h) // the stop request is consumed; its row is kept so that it can be returned again

@@ -37,7 +37,7 @@ WHERE s.expires_at IS NOT NULL AND s.status IN ('active', 'interrupted')
 ORDER BY s.expires_at, s.tenant, s.id
 LIMIT ?`
 
-	sweepOwing = `
+	sweepPendingCloses = `
 SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.owner, s.epoch, s.lease_until, s.close_owed_at, ''
 FROM sessions s INDEXED BY sessions_owing
 WHERE s.close_owed_at IS NOT NULL AND s.run_status <> 'running'
@@ -99,9 +99,9 @@ func (s *sessions) ExpiredSessions(ctx context.Context, request session.SweepReq
 	return s.sweep(ctx, "list expired sessions", sweepExpired, request)
 }
 
-// OwedCloses implements [session.Sweeps].
-func (s *sessions) OwedCloses(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
-	return s.sweep(ctx, "list pending closes", sweepOwing, request)
+// PendingCloses implements [session.Sweeps].
+func (s *sessions) PendingCloses(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	return s.sweep(ctx, "list pending closes", sweepPendingCloses, request)
 }
 
 // Wakes implements [session.Sweeps].

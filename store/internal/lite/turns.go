@@ -181,7 +181,7 @@ func (s *sessions) start(t *Tx, h *header, start *session.StartRun, d *draft) (*
 // begin adds the new run and its lease to the session.
 func (h *header) begin(start *session.StartRun, now time.Time) session.Run {
 	run := start.Begin(&h.State, session.FirstEpoch(h.number), now)
-	h.closeOwedAt, h.stop = time.Time{}, nil
+	h.closePendingAt, h.stop = time.Time{}, nil
 	h.runStatus, h.runRuntime = run.Status, run.Runtime
 	h.runSteps, h.runUsage, h.runReason = run.StepCount, nil, run.CompletionReason
 	return run
@@ -273,7 +273,7 @@ func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence,
 			}
 		}
 		if settled {
-			h.CloseOwed, h.closeOwedAt = false, time.Time{}
+			h.ClosePending, h.closePendingAt = false, time.Time{}
 		}
 		return s.writeCold(t, h)
 	})
@@ -285,7 +285,7 @@ func (s *sessions) SettleClose(ctx context.Context, id, runID string) error {
 		if !h.CanSettleClose(runID, h.run()) {
 			return nil
 		}
-		h.CloseOwed, h.closeOwedAt = false, time.Time{}
+		h.ClosePending, h.closePendingAt = false, time.Time{}
 		return s.writeCold(t, h)
 	})
 }
