@@ -57,7 +57,7 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// TestRateLimit has turns begin only so often.
+// TestRateLimit limits how many turns start per period.
 func TestRateLimit(t *testing.T) {
 	onBoth(t, func(t *testing.T, at place, backend func() store.Backend) {
 		const period = 500 * time.Millisecond
@@ -79,8 +79,8 @@ func TestRateLimit(t *testing.T) {
 	})
 }
 
-// TestQueuedMeanwhile has a turn wait in the queue while the process that was asked
-// for it is gone and no other is there.
+// TestQueuedMeanwhile leaves a turn in the queue after the process that enqueued it has
+// stopped, while no other runs.
 func TestQueuedMeanwhile(t *testing.T) {
 	onBoth(t, func(t *testing.T, at place, backend func() store.Backend) {
 		agent := sayer("Hello!")

@@ -22,7 +22,7 @@ import (
 	"github.com/helixagents/helix/store"
 )
 
-// patience bounds every wait. Only a failing test waits so long.
+// patience bounds every wait. Only a failing test waits that long.
 const patience = 30 * time.Second
 
 // launch starts a runtime that ends with the test.
@@ -320,9 +320,9 @@ func TestRetention(t *testing.T) {
 	})
 }
 
-// TestForsaken has DBOS forget a turn whose process has died and whose session was
+// TestEndedRun has DBOS forget a turn whose process has died and whose session was
 // deleted: nobody will end it.
-func TestForsaken(t *testing.T) {
+func TestEndedRun(t *testing.T) {
 	onBoth(t, func(t *testing.T, at place, backend func() store.Backend) {
 		entered := make(chan struct{})
 		agent := caller(helix.Func(func(ctx context.Context, _ *helix.Call, _ struct{}) (string, error) {

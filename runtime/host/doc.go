@@ -68,8 +68,9 @@
 //
 // Driver.Recover continues a run whose process died; a driver without a workflow
 // engine calls [Host.Recover] there. EnsureDriven and NotifyStop can be empty.
-// runtime/local is a complete runtime of this kind in about 130 lines.
-// runtime/runtimetest is the suite that a runtime has to pass.
+// The example of this package is a complete runtime of this kind; runtime/local carries
+// out the effects of a wave at the same time. runtime/runtimetest is the suite that a
+// runtime has to pass.
 //
 // # Runtimes over a workflow engine
 //
@@ -88,7 +89,7 @@
 // of a child ends instead, because the turn that waits for it is taken over as a whole.
 //
 // [Host.LeaseLost], [Host.HoldsLease] and [Host.Renew] tell the driver whether this
-// process may still work on a run. [Host.Release] lets go of a turn whose workflow
+// process may still work on a run. [Host.Release] releases a turn whose workflow
 // does not run here. If turns wait in a queue, or this process only starts them, the
 // runtime sets [Config].ReleaseOpened. runtime/temporal and runtime/dbos are runtimes
 // of this kind.

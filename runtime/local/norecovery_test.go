@@ -11,7 +11,7 @@ import (
 	"github.com/helixagents/helix/store/memory"
 )
 
-// A process that takes no runs over still sees to deadlines and to expired sessions.
+// A process that takes no runs over still handles deadlines and expired sessions.
 func TestNoRecovery(t *testing.T) {
 	t.Parallel()
 	db := memory.New(memory.Config{})
@@ -31,7 +31,7 @@ func TestNoRecovery(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer rt.Shutdown(t.Context())
-	// A run of a process that is gone.
+	// A run of a process that has died.
 	lost := &session.State{ID: "lost", Agent: "clerk", Status: session.Active, StreamID: "lost"}
 	_, err = db.Sessions().StartRun(t.Context(), &session.StartRun{
 		SessionID: "lost", Create: lost, Owner: "gone", TTL: time.Millisecond,

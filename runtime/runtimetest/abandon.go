@@ -171,7 +171,7 @@ func abandonFailed(s *Stage) {
 	x.Kill()
 	for i := 1; i <= 3; i++ {
 		y, _ := s.heir(agent)
-		s.receive("the run is taken up again", gates[i].entered)
+		s.receive("the run is taken over", gates[i].entered)
 		y.Kill()
 	}
 	y, run := s.heir(agent)

@@ -481,7 +481,7 @@ func deny(callID, approvalID, reason string) helix.Submission {
 	return helix.Submission{Submission: session.Decide(callID, approvalID, false, reason)}
 }
 
-// approveSeen approves a call of which the person was shown the given tool and input.
+// approveSeen approves a call after the person was shown the given tool and input.
 func approveSeen(callID, approvalID, tool string, input json.RawMessage) helix.Submission {
 	s := approve(callID, approvalID)
 	s.Fingerprint = session.Fingerprint(tool, input)

@@ -139,7 +139,7 @@ func (s *Stage) checkStream(tenant string, state *session.State, runs []session.
 		messages = messages[1:]
 	}
 	folded := stream.Fold(id, chunks)
-	if state.SuspendedStep != "" { // watchers saw results that the transcript takes in with the last of them
+	if state.SuspendedStep != "" { // the stream has results that are added to the transcript with the last of them
 		for len(folded) > len(messages) && folded[len(folded)-1].Role == session.RoleTool {
 			folded = folded[:len(folded)-1]
 		}

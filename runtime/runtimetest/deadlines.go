@@ -72,7 +72,7 @@ func (s *Stage) expired(opts Options) (Executor, *helix.Agent, *helix.Result) {
 // not before the scenario is over.
 const unhurried = 5 * time.Minute
 
-// startUnhurried starts an executor that leaves deadlines to whoever touches the
+// startUnhurried starts an executor that handles deadlines only when a request reaches the
 // session.
 func (s *Stage) startUnhurried(agent *helix.Agent) Executor {
 	s.Helper()

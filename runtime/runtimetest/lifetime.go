@@ -73,7 +73,7 @@ func lifetimeMoved(s *Stage) {
 	s.becomes("s-1", session.Failed)
 	// What has passed was for the time in which nobody used the session.
 	s.ended(say("Once more!", time.Time{}), helix.Completed)
-	s.same(s.load("s-1").ExpiresAt.IsZero(), true, "the expiry is gone")
+	s.same(s.load("s-1").ExpiresAt.IsZero(), true, "the expiry is removed")
 }
 
 func lifetimeSeen(s *Stage) {

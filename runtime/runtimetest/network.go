@@ -26,7 +26,7 @@ type server struct {
 	down   bool           // nothing gets through
 	faults map[string]int // how many calls of a method fail from now on
 	lost   map[string]int // how many of a method are carried out and their answers lost
-	cut    int            // every reading ends after so many items, if not 0
+	cut    int            // every stream is cut after this many items, if not 0
 	refuse error          // what Start answers
 	// unknown is set when the server no longer has the agent.
 	unknown bool
@@ -274,7 +274,7 @@ func (s *Stage) checkRelayed(state *session.State, run *session.Run) {
 	}
 }
 
-// tenantPeer is [Stage.peer] for a session of any tenant; empty if its caller is gone.
+// tenantPeer is [Stage.peer] for a session of any tenant; empty if its caller was deleted.
 func (s *Stage) tenantPeer(state *session.State) string {
 	s.Helper()
 	refs, err := s.Backend.Sessions().Tenant(state.Tenant).Children(s.ctx(), state.ParentID)

@@ -327,7 +327,7 @@ func (s *Stage) answerAtSight(run helix.Run, x helix.Executor, id string) *helix
 			return s.Submit(x, id, helix.ToolResult(c.CallID, "blue"), helix.SubmitAccepted)
 		}
 	}
-	s.Fatal("no call of pick was seen to start")
+	s.Fatal("no chunk shows a call of pick")
 	return nil
 }
 

@@ -38,9 +38,9 @@ func recoveryScenarios() []Scenario {
 		{"progress", "a run that makes progress may be taken over any number of times", recoverProgress},
 		{"crash loop keeps state", "of a run that fails in a crash loop, results and state of finished calls are kept", recoverCrashLoopState},
 		{"unknown agent", "a process that does not know the agent leaves the run to one that does", recoverUnknownAgent},
-		{"many left alone", "runs that only other processes can take over, however many, do not keep a process from its own", recoverStarved},
+		{"many for others", "runs that only other processes can take over, however many, do not keep a process from its own", recoverStarved},
 		{"another runtime", "a run that another runtime drives is left to it", recoverAnotherRuntime},
-		{"tool gone", "a call in flight whose tool no longer exists is a tool error", recoverToolGone},
+		{"tool removed", "a call in flight whose tool no longer exists is a tool error", recoverToolGone},
 		{"paused", "a paused session is not taken over", recoverPaused},
 		{"execute on an orphan", "executing a session whose process died takes the run over and is refused as running", recoverOnExecute},
 		{"unclosed stream", "the stream of a run whose process died after the last commit is closed by another process", recoverOwedClose},
@@ -206,8 +206,8 @@ func recoverSiblings(s *Stage) {
 		"tool pay failed: tool_outcome_unknown", "tool count: 2", "tool count: 3", "assistant: Done.")
 }
 
-// settled waits until so many calls of the last reply of session s-1 have their
-// result in the store.
+// settled waits until the given number of calls of the last reply of session s-1 have
+// their result in the store.
 func (s *Stage) settled(calls int) {
 	s.Helper()
 	s.until("calls are settled", func() bool {
@@ -445,7 +445,7 @@ func recoverCrashLoop(s *Stage) {
 	run := s.orphan(agent, gates[0])
 	for i := 1; i <= 3; i++ {
 		y, _ := s.heir(agent)
-		s.receive("the run is taken up again", gates[i].entered)
+		s.receive("the run is taken over", gates[i].entered)
 		s.same(s.run("s-1", run.ID()).Attempts, i, "attempts")
 		y.Kill()
 	}
@@ -501,7 +501,7 @@ func recoverBystanders(s *Stage) {
 			await(now, others+1) // all of them once, without further ado
 		} else {
 			for id := ""; id != "poison"; {
-				id = s.receiveFrom("a run is taken up", entered[now])
+				id = s.receiveFrom("a run is taken over", entered[now])
 			}
 		}
 		y.Kill()
@@ -755,7 +755,7 @@ func recoverCrashLoopState(s *Stage) {
 	x.Kill()
 	for _, g := range gates[1:] {
 		y, _ := s.heir(agent)
-		s.receive("the run is taken up again", g.entered)
+		s.receive("the run is taken over", g.entered)
 		y.Kill()
 	}
 	y, handle := s.heir(agent)

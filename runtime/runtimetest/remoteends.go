@@ -34,7 +34,7 @@ func remoteEndScenarios() []Scenario {
 		},
 		{name: "deleted", doc: "a remote whose session is deleted while it waits is a tool error", end: deletedThere, words: []string{string(session.CodeNotFound)}},
 		{
-			name: "agent gone", doc: "a remote whose server does not know its agent any more is a tool error",
+			name: "agent removed", doc: "a remote whose server does not know its agent any more is a tool error",
 			end: agentGoneThere, words: []string{string(session.CodeUnknownAgent)},
 		},
 		{name: "server lost", doc: "a remote whose server does not come back is a tool error", end: serverGone, words: []string{"unreachable"}},
@@ -79,8 +79,8 @@ func remoteEndScenarios() []Scenario {
 			Scenario{way.name, way.doc, func(s *Stage) { play(s, false, answer) }},
 			Scenario{way.name + ", caller killed", way.doc + ", though its caller's process died", func(s *Stage) { play(s, true, answer) }},
 		)
-		if way.name == "server lost" || way.name == "agent gone" {
-			continue // whoever resumes without an answer is told that one is missing
+		if way.name == "server lost" || way.name == "agent removed" {
+			continue // a resume without an answer is refused, because one is missing
 		}
 		list = append(list, Scenario{way.name + ", not answered", way.doc + ", as soon as its caller is resumed", func(s *Stage) {
 			play(s, false, (*Stage).resumedWith)
@@ -150,7 +150,7 @@ func (s *Stage) atWork(killed bool, end func(n *server, there string)) {
 	x := s.StartWith(opts)
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the remote is at work", g.entered)
-	// A caller that dies before it knows that the remote began would begin it anew.
+	// A caller that dies before it knows that the remote has started would start it again.
 	s.until("the remote is followed", func() bool { return len(ofKind(s.chunks("s-1"), stream.TextDelta)) > 0 })
 	if killed {
 		x.Kill()

@@ -601,7 +601,7 @@ func remoteCrashLoop(s *Stage) {
 	s.orphan(agent, g)
 	given := func() bool { return s.load("s-1").Status == session.Failed }
 	for rounds := 0; !given(); rounds++ {
-		if rounds == 12 { // what there is to be taken in is so once
+		if rounds == 12 { // relayed chunks count as progress once
 			s.Fatal("the caller does not fail")
 		}
 		reads := n.calls.of("read")

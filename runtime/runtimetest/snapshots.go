@@ -97,7 +97,7 @@ func (s *witnessStreams) Tenant(tenant string) stream.Manager {
 func (s *witnessStreams) Append(ctx context.Context, id string, batch stream.Batch) (stream.Append, error) {
 	ordered, err := s.Manager.Append(ctx, id, batch)
 	if err == nil {
-		_, _ = ordered.Wait(ctx) // whoever appended learns what became of it
+		_, _ = ordered.Wait(ctx) // the caller that appended gets the error
 		s.witness.album.take(ctx, s.witness.Backend, s.tenant, id)
 	}
 	return ordered, err
@@ -181,7 +181,7 @@ func (s *Stage) checkOnce(id string, shot *store.Snapshot, chunks []stream.Chunk
 			continue
 		}
 		if c.Kind == stream.Rewound {
-			return // what was held may come anew
+			return // content of the snapshot may be streamed again
 		}
 		if c.Kind == stream.StepStarted && held[c.MessageID] {
 			s.Fatalf("session %s: the snapshot at sequence %d holds message %s, which the stream tells after it", id, shot.Sequence, c.MessageID)

@@ -24,7 +24,7 @@ func stateScenarios() []Scenario {
 		{"replaces conflict", "of parallel replaces the last call's stands, and a warning is logged", stateReplaces},
 		{"failing call", "state changes of a failing call are dropped", stateFailing},
 		{"undeclared", "state that an agent does not declare is kept, and a warning is logged; so is one of a tool without a description", stateUndeclared},
-		{"delete", "a key of a map that a tool deletes is gone", stateDelete},
+		{"delete", "a key of a map that a tool deletes is removed", stateDelete},
 		{"patches", "state changes are streamed as JSON patches that fold into the state", statePatches},
 		{"hook patches", "state changes by hooks are streamed like those by tools", stateHookPatches},
 		{"nested patches", "a change deep within a value is streamed as a patch of that place", stateNested},

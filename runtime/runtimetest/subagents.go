@@ -668,7 +668,7 @@ func subAbortDeep(s *Stage) {
 	s.bracketed("s-1")
 }
 
-// tower is an agent above another, with so many levels between the two: each hands
+// tower returns an agent above another, with the given number of levels between: each passes
 // its task down.
 func tower(levels int, lowest *helix.Agent) *helix.Agent {
 	agent := lowest

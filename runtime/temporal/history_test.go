@@ -23,7 +23,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-var update = flag.Bool("update", false, "write the histories of testdata anew")
+var update = flag.Bool("update", false, "rewrite the histories in testdata")
 
 // site is a runtime of a test's own.
 type site struct {
@@ -142,7 +142,7 @@ type in struct {
 	N int `json:"n"`
 }
 
-// sum is an agent that is called so often, in one turn.
+// counter returns an agent that makes the given number of calls in one turn.
 func counter(calls int) *helix.Agent {
 	var steps []scripted.Step
 	for i := range calls {
