@@ -182,7 +182,7 @@ func gateSource(ctx context.Context, sessions session.Store, req *OpenRequest) e
 		return session.ErrNotFound.WithMessage("session %s: user %s has no such session", from.ID, user)
 	}
 	if from.Agent != req.Agent.Name {
-		return session.Invalid("agent", "%q is not that of session %q, which is %q", req.Agent.Name, from.ID, from.Agent)
+		return session.Invalid("agent", "%q is not the agent of session %q, which is %q", req.Agent.Name, from.ID, from.Agent)
 	}
 	return nil
 }

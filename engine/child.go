@@ -25,7 +25,7 @@ type calledAgent struct {
 	began           time.Time
 	fault           *session.Error // why it could not be called
 	turn            *turn          // the agent's turn, while this process drives it
-	stopUndelivered bool           // it is remote, and has yet to be told to stop
+	stopUndelivered bool           // it is remote, and a stop for it is not delivered yet
 }
 
 // caller is the turn that calls a child's session.
@@ -354,7 +354,7 @@ func (a *agentCall) abandonedResult(ctx context.Context) (*settled, error) {
 	if err == nil && state.Status != session.Failed && state.Status != session.Interrupted {
 		return nil, nil
 	}
-	failure := toolError(session.CodeSubAgent, "the agent was given up")
+	failure := toolError(session.CodeSubAgent, "the agent was stopped")
 	if err != nil { // it was deleted
 		state = &session.State{}
 	}

@@ -97,7 +97,7 @@ func (a *agentCall) openCompanion(ctx context.Context) (*Opened, error) {
 			return nil, err
 		}
 	case run.Status == session.RunRunning && a.aborting(ctx, run):
-		a.child.fault = toolError(session.CodeSubAgent, "%s is coming to its end; try again in a moment", a.Name)
+		a.child.fault = toolError(session.CodeSubAgent, "%s is ending; try again in a moment", a.Name)
 		return nil, nil
 	case a.companion.spawns && (run.Status == session.RunRunning || run.Status.Suspended()) && state.Status != session.Interrupted:
 		a.child.fault = toolError(session.CodeSubAgent, "%s is at work; send it a message with %s", a.Name, helix.SendMessageTool)
@@ -108,7 +108,7 @@ func (a *agentCall) openCompanion(ctx context.Context) (*Opened, error) {
 		case err != nil:
 			return nil, err
 		case (to != nil || anew) && run.Status == session.RunRunning: // it was stopped when its caller was rewound
-			a.child.fault = toolError(session.CodeSubAgent, "%s is coming to its end; try again in a moment", a.Name)
+			a.child.fault = toolError(session.CodeSubAgent, "%s is ending; try again in a moment", a.Name)
 			return nil, nil
 		case to != nil:
 			return a.beginFrom(ctx, to)

@@ -11,8 +11,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Expire fails a session whose time is up, and reports whether it did. A session that
-// was used, or paused, since it was found to be due is left alone.
+// Expire fails a session that has expired, and reports whether it did. It does nothing if
+// the session was used, or paused, since it was found to be due.
 func (h *Handler) Expire(ctx context.Context, due session.Due) (bool, error) {
 	return h.fail(ctx, due.Key, session.ErrExpired, session.FailureExpired, func(sessions session.Store, state *session.State) (bool, error) {
 		now, err := sessions.Now(ctx)

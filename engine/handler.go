@@ -98,7 +98,7 @@ type Handler struct {
 	undeclared sync.Map
 }
 
-// NewHandler makes a handler.
+// NewHandler returns a handler.
 func NewHandler(cfg Config) *Handler {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

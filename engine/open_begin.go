@@ -140,7 +140,7 @@ func (t *turn) initialMessages() (int, []session.Message) {
 	return first, messages[first:last]
 }
 
-// Opened returns where a turn stands that this process drives, or nil. No effect of
+// Opened returns a turn that this process drives, at its current position, or nil. No effect of
 // the turn may be in progress.
 func (h *Handler) Opened(runID string) *Opened {
 	t, ok := h.held(runID)
@@ -154,7 +154,7 @@ func (t *turn) opened() *Opened {
 	return &Opened{Key: t.key, StreamID: t.streamID, Run: t.run, Position: t.position()}
 }
 
-// release gives up the lease in the middle of a run, so that another process can
+// release releases the lease in the middle of a run, so that another process can
 // recover the run at once. It does not count as a crash.
 func (h *Handler) release(ctx context.Context, t *turn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
@@ -165,7 +165,7 @@ func (h *Handler) release(ctx context.Context, t *turn) {
 	t.out.Discard()
 }
 
-// Release hands a turn over: it gives up the lease in the middle of the run, so that
+// Release hands a turn over: it releases the lease in the middle of the run, so that
 // another process, or this one after a restart, continues it at once.
 func (h *Handler) Release(ctx context.Context, runID string) {
 	t, ok := h.held(runID)

@@ -72,10 +72,10 @@ func gateCaller(req *OpenRequest, state *session.State) error {
 		return session.ErrExists.WithMessage("session %s was not made by %s", state.ID, c.state.ID)
 	}
 	if req.caller == nil && state.RootID != "" {
-		return session.Invalid("session id", "%q is the session of an agent which works for another; use %q", state.ID, state.RootID)
+		return session.Invalid("session id", "%q is the session of a child; use its root, %q", state.ID, state.RootID)
 	}
 	if state.Agent != req.Agent.Name {
-		return session.Invalid("agent", "%q is not the session's, which is %q", req.Agent.Name, state.Agent)
+		return session.Invalid("agent", "%q is not the session's agent, which is %q", req.Agent.Name, state.Agent)
 	}
 	return nil
 }

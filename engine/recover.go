@@ -79,7 +79,7 @@ func (h *Handler) recoverRun(ctx context.Context, due session.Due, force bool) (
 // too often without progress fails here.
 func (t *turn) recovered(ctx context.Context, due session.Due, attempts int) error {
 	if err := t.endUndone(ctx); err != nil {
-		return fmt.Errorf("end what session %s has undone: %w", due.ID, err)
+		return fmt.Errorf("end the agents that session %s has undone: %w", due.ID, err)
 	}
 	if err := t.openStream(ctx); err != nil {
 		return fmt.Errorf("reopen stream %s: %w", t.streamID, err)
@@ -123,7 +123,7 @@ type Loss struct {
 	Before int
 }
 
-// Lost returns how a run was lost that is about to be recovered.
+// Lost returns how a run that is about to be recovered was lost.
 func (h *Handler) Lost(ctx context.Context, due session.Due) (Loss, error) {
 	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
 	state, err := sessions.Load(ctx, due.ID)

@@ -163,8 +163,8 @@ func (r *Registry) RegisterFactory(name string, factory helix.Factory) error {
 	return nil
 }
 
-// Unregister removes agents. Turns in progress continue; sessions of the agents are
-// left alone until the agents are registered again.
+// Unregister removes agents. Turns in progress continue; sessions of the agents do not run
+// until the agents are registered again.
 func (r *Registry) Unregister(names ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -263,7 +263,7 @@ func (r *Registry) agentNamed(ctx context.Context, name string, of *session.Stat
 	case err != nil:
 		return nil, session.ErrUnknownAgent.WithCause(err, "the agent %q could not be made", name)
 	case made == nil || made.Name != name:
-		return nil, session.ErrUnknownAgent.WithMessage("the factory of agent %q made another one", name)
+		return nil, session.ErrUnknownAgent.WithMessage("the factory of agent %q returned another agent", name)
 	}
 	if err := r.checkMade(made); err != nil {
 		return nil, err

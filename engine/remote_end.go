@@ -60,7 +60,7 @@ func (r *relay) endStopped(ctx context.Context, stop *session.Stop) (machine.Res
 // endFailed ends a turn whose remote could not be reached or understood. The remote
 // may still run, so a stop is recorded for it.
 func (r *relay) endFailed(ctx context.Context, failure *session.Error) (machine.Result, error) {
-	if err := r.recordStop(ctx, session.Stop{Kind: session.StopAbort, Reason: "its caller has given it up"}); err != nil {
+	if err := r.recordStop(ctx, session.Stop{Kind: session.StopAbort, Reason: "its caller abandoned it"}); err != nil {
 		return machine.Result{}, err
 	}
 	change := session.Change{Writes: r.t.hooks.written}

@@ -23,9 +23,9 @@ type undeliveredStop struct {
 	At    time.Time `json:"at,omitzero"`
 }
 
-// ErrStopUndelivered is what [Handler.Deliver] returns for a wake about a remote that
-// has yet to be told to stop; see [Handler.DeliverStop].
-var ErrStopUndelivered = &session.Error{Code: session.CodeRemote, Message: "a remote agent was not told to stop"}
+// ErrStopUndelivered is returned by [Handler.Deliver] for a wake about a remote agent whose
+// stop is not delivered yet; see [Handler.DeliverStop].
+var ErrStopUndelivered = &session.Error{Code: session.CodeRemote, Message: "the stop of a remote agent is not delivered yet"}
 
 // The pauses between attempts to deliver a stop, and the limit of one attempt.
 const (
@@ -179,7 +179,7 @@ func deliverStop(ctx context.Context, remote helix.Remote, peer string, stop *un
 	})
 }
 
-// readStop reads whether the call's remote has yet to be told to stop.
+// readStop reads whether a stop for the call's remote is not delivered yet.
 func (a *agentCall) readStop(ctx context.Context) error {
 	if a.Kind != session.CallRemote {
 		return nil

@@ -212,7 +212,7 @@ func (r *relay) own(ctx context.Context, root string, owned []session.Ownership)
 		case err != nil:
 			return err
 		case has.SessionID != t.key.ID:
-			return &remoteError{toolError(session.CodeSubAgent, "the call %q, which waits, is another agent's", owned[i].CallID)}
+			return &remoteError{toolError(session.CodeSubAgent, "the waiting call %q belongs to another agent", owned[i].CallID)}
 		}
 	}
 	_, err := retry.Do(ctx, func() (struct{}, error) { return struct{}{}, t.sessions.Own(ctx, root, owned) })

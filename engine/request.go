@@ -68,7 +68,7 @@ func (b *promptBuilder) request(ctx context.Context, in *promptInput) (*llm.Requ
 func (b *promptBuilder) model(ctx context.Context, in *promptInput) (llm.Model, error) {
 	model, err := fromState(ctx, b, in, "ModelFunc", b.agent.Model, b.agent.ModelFunc)
 	if err == nil && model == nil {
-		err = session.ErrInternal.WithMessage("agent %s: ModelFunc gave no model", b.agent.Name)
+		err = session.ErrInternal.WithMessage("agent %s: ModelFunc returned no model", b.agent.Name)
 	}
 	return model, err
 }

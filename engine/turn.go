@@ -47,7 +47,7 @@ type turn struct {
 	usage    *usageRecorder
 	done     chan struct{} // closed when this process has finished with the turn
 	finish   func()        // closes done, once
-	// stopUndelivered is set when a remote agent has yet to be told to stop.
+	// stopUndelivered is set when the stop of a remote agent is not delivered yet.
 	stopUndelivered atomic.Bool
 
 	// Alone; tools and prompts have no state of their own.

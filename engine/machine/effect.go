@@ -6,7 +6,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// EffectKind says what an effect does.
+// EffectKind is the kind of an effect.
 type EffectKind string
 
 // The effects of a turn.
@@ -58,7 +58,7 @@ func (e Effect) Key() string {
 // Session is the key of the session whose turn the effect belongs to.
 func (e Effect) Session() session.Key { return session.Key{Tenant: e.Tenant, ID: e.SessionID} }
 
-// Next says what follows an effect.
+// Next is what follows an effect.
 type Next string
 
 // What may follow. Handlers decide it, because they know the agent's definition;
@@ -109,8 +109,8 @@ type Result struct {
 	// Wake is set by CloseTurn when there is a wake to deliver, to this session or to
 	// another one.
 	Wake bool `json:"wake,omitempty"`
-	// StopUndelivered is set by CloseTurn when a remote agent has yet to be told to
-	// stop.
+	// StopUndelivered is set by CloseTurn when the stop of a remote agent is not
+	// delivered yet.
 	StopUndelivered bool `json:"owes,omitempty"`
 }
 

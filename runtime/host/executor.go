@@ -33,7 +33,7 @@ func (x *executor) Execute(ctx context.Context, agent *helix.Agent, in helix.Inp
 	tenant := x.tenant
 	if in.User.Tenant != "" && in.User.Tenant != tenant {
 		if x.scoped {
-			return nil, session.Invalid("User.Tenant", "%q is not %q, the executor's", in.User.Tenant, tenant)
+			return nil, session.Invalid("User.Tenant", "%q is not the executor's tenant, which is %q", in.User.Tenant, tenant)
 		}
 		tenant = in.User.Tenant
 	}

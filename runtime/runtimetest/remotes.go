@@ -266,7 +266,7 @@ func remoteOthersCall(s *Stage) {
 	s.ended(s.resumed(x), helix.Completed)
 	s.same(ran.of("pay"), 1, "payments")
 	part := s.result("subagent__child")
-	s.refused(part.Error, code(session.CodeSubAgent), "another agent's")
+	s.refused(part.Error, code(session.CodeSubAgent), "belongs to another agent")
 	peer := s.peer(s.children("s-1")[1].SessionID)
 	s.until("the liar is aborted", func() bool { return n.load(peer).Status == session.Failed })
 }
