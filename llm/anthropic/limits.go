@@ -6,8 +6,8 @@ import (
 	"github.com/helixagents/helix/llm/internal/provider"
 )
 
-// outputLimit is how many tokens a model is asked for at most if nobody says. The
-// API refuses more than a model can do; what is listed can do less than the rest.
+// outputLimit returns the default limit of output tokens. The API refuses a limit above that
+// of the model; the listed models have a lower one than the rest.
 func outputLimit(model string) int {
 	switch {
 	case hasPrefix(model, "claude-3-opus", "claude-3-sonnet", "claude-3-haiku", "claude-2", "claude-instant"):
@@ -18,7 +18,7 @@ func outputLimit(model string) int {
 	return 32000
 }
 
-// canConstrain reports whether a model can be held to a schema.
+// canConstrain reports whether a model supports strict schemas.
 func canConstrain(model string) bool {
 	return !hasPrefix(model, "claude-2", "claude-3", "claude-instant", "claude-opus-4-0", "claude-sonnet-4-0",
 		"claude-opus-4-2025", "claude-sonnet-4-2025")
@@ -33,7 +33,7 @@ func hasPrefix(s string, prefixes ...string) bool {
 	return false
 }
 
-// strict is what the API can hold a model to.
+// strict describes the schemas that the API can enforce.
 var strict = provider.Strict{
 	Keywords: []string{
 		"$ref", "$defs", "type", "anyOf", "allOf", "description", "title", "enum", "const", "properties",

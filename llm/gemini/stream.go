@@ -21,7 +21,7 @@ type reader struct {
 	finished bool
 }
 
-// event is a piece of the stream: a response of which each holds what is new.
+// event is a piece of the stream: a response with what is new.
 type event struct {
 	Candidates     []candidate    `json:"candidates"`
 	PromptFeedback *feedback      `json:"promptFeedback"`
@@ -188,7 +188,7 @@ func usage(u *usageMetadata) session.Usage {
 	}
 }
 
-// finish notes why the model stopped. A call that the API itself could not read
+// finish records why the model stopped. A call that the API itself could not read
 // never arrives, so there is nothing to answer the model with: it is asked again.
 func (r *reader) finish(c *candidate) error {
 	switch c.FinishReason {

@@ -8,7 +8,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// transcript converts our messages to the API's contents. The API wants as many
+// transcript converts our messages to the API's contents. The API requires as many
 // results as there were calls in the content before, and calls right after what
 // they react to: so the results of a reply's calls go into one content, and so do
 // replies in a row.
@@ -142,7 +142,7 @@ func user(parts []session.Part) []part {
 	return out
 }
 
-// file is a file as a part. Which kinds a model takes is for the API to say.
+// file returns a file as a part. The API decides which kinds a model accepts.
 func file(p *session.Part) (part, bool) {
 	if !provider.IsDataURL(p.URL) {
 		return part{FileData: &fileData{MIMEType: p.MediaType, FileURI: p.URL}}, true

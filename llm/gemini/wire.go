@@ -44,7 +44,7 @@ func (m *Model) header(ctx context.Context, request *llm.Request) http.Header {
 	return h
 }
 
-// timeout is how long the caller waits, 0 if forever. The API gives up then, too.
+// timeout returns how long the caller waits, or 0 if forever. The API stops then, too.
 func (m *Model) timeout(ctx context.Context) time.Duration {
 	timeout := m.client.Timeout
 	if deadline, ok := ctx.Deadline(); ok {

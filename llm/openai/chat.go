@@ -128,7 +128,7 @@ func (m *Model) chatRequest(request *llm.Request) (*chatRequest, error) {
 	return out, nil
 }
 
-// schemaOf is a tool's schema; the APIs want one.
+// schemaOf returns a tool's schema; the APIs require one.
 func schemaOf(tool *llm.Tool) (json.RawMessage, error) {
 	if len(tool.Schema) == 0 {
 		return json.RawMessage(`{"type":"object","properties":{}}`), nil

@@ -22,7 +22,7 @@ type chatReader struct {
 	done     bool
 }
 
-// chatCall is a call on its way. It begins when its tool is known.
+// chatCall is a call that is still arriving. It starts when its tool is known.
 type chatCall struct {
 	*provider.Block
 	id   string
@@ -111,8 +111,8 @@ func (a *chatArguments) UnmarshalJSON(raw []byte) error {
 
 func (r *chatReader) complete() bool { return r.finished || r.done }
 
-// ended holds once usage has come too: it follows the finish reason, and some
-// servers then say no more and keep the connection.
+// ended reports true once usage has arrived, too: it follows the finish reason, and some
+// servers then keep the connection open without sending anything.
 func (r *chatReader) ended() bool { return r.done || r.finished && r.counted }
 
 func (r *chatReader) event(data []byte) error {
@@ -250,7 +250,7 @@ func (r *chatReader) begin(d *chatCallDelta) *chatCall {
 	return c
 }
 
-// end takes the word that nothing more is to come.
+// end handles the event that ends the stream.
 func (r *chatReader) end() error {
 	if err := r.settle(); err != nil {
 		return err
@@ -259,8 +259,7 @@ func (r *chatReader) end() error {
 	return nil
 }
 
-// settle sees to what a finish reason leaves open: servers give "stop" with
-// everything, or none at all.
+// settle corrects the finish reason: servers send "stop" for everything, or none at all.
 func (r *chatReader) settle() error {
 	for _, c := range r.calls {
 		if c.Block == nil {

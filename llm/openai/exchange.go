@@ -16,8 +16,7 @@ type reader interface {
 	// errors are a *session.Error, or one of decoding.
 	event(data []byte) error
 	whole(body []byte) error
-	// complete reports whether the reply has come to its end, ended whether nothing
-	// more is to come.
+	// complete reports whether the reply is complete, ended whether no more events follow.
 	complete() bool
 	ended() bool
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/helixagents/helix/llm/internal/provider"
 )
 
-// fault is an error as OpenAI and those who speak its wire word it.
+// fault is an error in the format of OpenAI and compatible servers.
 type fault struct {
 	Type    string          `json:"type"`
 	Code    json.RawMessage `json:"code"` // a name, or a status with some gateways
@@ -62,7 +62,7 @@ func refusal(header http.Header, body []byte) provider.Failure {
 	return f
 }
 
-// inStream is the failure that an event of a stream that began well tells of.
+// inStream returns the failure of an error event in the middle of a stream.
 func inStream(raw []byte, secrets provider.Secrets) error {
 	f := failure(raw)
 	f.After = after(&f)
@@ -71,7 +71,7 @@ func inStream(raw []byte, secrets provider.Secrets) error {
 
 var waitWords = regexp.MustCompile(`try again in ((?:[0-9.]+(?:ms|s|m|h))+)`)
 
-// after is how long a rate limit's message asks to wait, where no header says it.
+// after returns how long the message of a rate limit asks to wait, if no header says so.
 func after(f *provider.Failure) time.Duration {
 	if provider.RetryAfter(f.Header, time.Now()) > 0 {
 		return 0

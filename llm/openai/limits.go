@@ -9,8 +9,8 @@ import (
 	"github.com/helixagents/helix/llm/internal/provider"
 )
 
-// isOwn reports whether a base URL is OpenAI's, or Azure's copy of it. Others may
-// refuse what is newer than their idea of the wire.
+// isOwn reports whether a base URL is OpenAI's, or Azure's copy of it. Other
+// servers may refuse newer parameters.
 func isOwn(baseURL string) bool {
 	u, err := url.Parse(baseURL)
 	if err != nil {
@@ -20,8 +20,8 @@ func isOwn(baseURL string) bool {
 	return strings.HasSuffix(host, ".openai.com") || strings.HasSuffix(host, ".azure.com")
 }
 
-// reasons reports whether a model is known to reason. Others refuse to be asked for
-// their encrypted reasoning.
+// reasons reports whether a model is known to reason. Others refuse a
+// request for encrypted reasoning.
 func reasons(model string) bool {
 	model = model[strings.LastIndexByte(model, '/')+1:] // without the vendor that gateways put before it
 	if strings.HasPrefix(model, "gpt-5") {
@@ -47,7 +47,7 @@ func cacheKey(session string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// strict is what the APIs can hold a model to.
+// strict describes the schemas that the APIs can enforce.
 var strict = provider.Strict{
 	Keywords: []string{
 		"$ref", "$defs", "type", "anyOf", "description", "title", "enum", "const", "properties", "additionalProperties",

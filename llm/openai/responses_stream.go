@@ -26,7 +26,7 @@ func newResponseReader(reply *provider.Reply, secrets provider.Secrets) *respons
 // place is where in a response a part is. Only messages have several contents.
 type place struct{ output, content int }
 
-// responseBlock is a part on its way.
+// responseBlock is a part that is still arriving.
 type responseBlock struct {
 	*provider.Block
 	source  string // of reasoning: the model's own words, or a summary of them
@@ -223,7 +223,7 @@ func (r *responseReader) text(output, content int) *responseBlock {
 	return r.blocks[at]
 }
 
-// refusal is the text in which a model says why it does not answer.
+// refusal handles the text with which a model refuses to answer.
 func (r *responseReader) refusal(output, content int) *responseBlock {
 	r.refused = true
 	return r.text(output, content)
@@ -246,7 +246,7 @@ func (r *responseReader) think(output int, source string, part int, delta string
 	b.Add(delta)
 }
 
-// paragraph parts what comes in several pieces of its own and is one text with us.
+// paragraph separates pieces that are one text in our reply.
 const paragraph = "\n\n"
 
 // close adds what is still missing of an item and ends it.
@@ -308,7 +308,7 @@ func (r *responseReader) over(e *responseEvent) error {
 	return r.end(e.Response)
 }
 
-// end takes a response that has come to its end, well or not.
+// end handles the end of a response, successful or not.
 func (r *responseReader) end(whole *response) error {
 	if whole.Model != "" {
 		r.reply.Model = whole.Model

@@ -11,7 +11,7 @@ import (
 )
 
 // Body merges options into an encoded request. Options are a JSON merge patch (RFC 7396), by which objects are merged member
-// by member, null takes a member away, and anything else takes its place. Tools alone are added to those of the request.
+// by member, null removes a member, and any other value replaces it. Only tools are added to those of the request.
 // Members keep their place and new ones follow in the order of the options, so that equal requests give equal bytes.
 func Body(provider string, request []byte, options []Option) ([]byte, error) {
 	if len(options) == 0 {
@@ -60,8 +60,8 @@ func Body(provider string, request []byte, options []Option) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Escape returns JSON without spaces, and with the characters escaped that HTML treats specially. It is the form in which
-// schemas and options have always been sent, so providers have it in their caches.
+// Escape returns JSON without spaces, with the special characters of HTML escaped. Schemas and options have always been sent in
+// this form, so the prompt caches of providers have it.
 func Escape(raw json.RawMessage) (json.RawMessage, error) {
 	if raw == nil {
 		return nil, nil

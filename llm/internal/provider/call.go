@@ -12,7 +12,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Call is a request to a provider. Retries are the engine's: it takes back what a failed attempt has shown.
+// Call is a request to a provider. The engine retries it, because it discards the chunks of a failed attempt.
 type Call struct {
 	Provider string
 	Client   *http.Client
@@ -84,7 +84,7 @@ func (b *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// userAgent tells providers who asks. A configured header takes its place.
+// userAgent is the User-Agent header. A configured header replaces it.
 const userAgent = "helix"
 
 // Header returns the headers of a request: the provider's own, then each set on top of those before it.

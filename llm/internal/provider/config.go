@@ -9,7 +9,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// CheckBaseURL reports an address at which no provider can be asked.
+// CheckBaseURL returns an error for an address that cannot be a base URL.
 func CheckBaseURL(provider, address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -18,9 +18,8 @@ func CheckBaseURL(provider, address string) error {
 	return nil
 }
 
-// Client is a client that follows no redirection: the key and the transcript are for
-// the address that was configured, and for no other. See [Broken] for what comes of
-// one.
+// Client returns a client that follows no redirection: the key and the transcript are for
+// the configured address and no other. [Broken] classifies a redirection.
 func Client(client *http.Client) *http.Client {
 	if client == nil {
 		client = http.DefaultClient
@@ -36,15 +35,15 @@ func Client(client *http.Client) *http.Client {
 	return &out
 }
 
-// redirectError says that a provider answered with a redirection. Where to is left
-// out: it may hold what is secret.
+// redirectError is the error of a redirection. It does not contain the target, which may
+// contain secrets.
 type redirectError struct{ status int }
 
 // Error implements error.
 func (e *redirectError) Error() string { return "a redirection, which is not followed" }
 
-// HasHeader reports whether one of the named headers, in canonical form, is set: a
-// gateway may be told in its own way who asks.
+// HasHeader reports whether one of the named headers, in canonical form, is set: a gateway
+// may have authentication headers of its own.
 func HasHeader(headers map[string]string, names ...string) bool {
 	for header := range headers {
 		if slices.Contains(names, http.CanonicalHeaderKey(header)) {

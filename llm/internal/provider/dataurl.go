@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// DataURL makes a data URL.
+// DataURL returns a data URL.
 func DataURL(mediaType string, data []byte) string {
 	return "data:" + mediaType + ";base64," + base64.StdEncoding.EncodeToString(data)
 }
@@ -15,8 +15,8 @@ func DataURL(mediaType string, data []byte) string {
 // IsDataURL reports whether a file's content is in its URL.
 func IsDataURL(raw string) bool { return strings.HasPrefix(raw, "data:") }
 
-// Base64 takes a data URL apart and gives its content in base64, which is how
-// providers want it. The bytes are not copied where they are in it already.
+// Base64 splits a data URL and returns its content in base64, the encoding of providers.
+// It does not copy content that is already in base64.
 func Base64(raw string) (mediaType, content string, err error) {
 	head, body, ok := strings.Cut(strings.TrimPrefix(raw, "data:"), ",")
 	if !ok || !IsDataURL(raw) {
@@ -34,7 +34,7 @@ func Base64(raw string) (mediaType, content string, err error) {
 	return mediaType, base64.StdEncoding.EncodeToString([]byte(text)), nil
 }
 
-// TextOf is the content of a data URL as text.
+// TextOf returns the content of a data URL as text.
 func TextOf(raw string) (string, error) {
 	_, content, err := Base64(raw)
 	if err != nil {

@@ -14,28 +14,28 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Failure is what a provider answered instead of a reply, or in the middle of one.
+// Failure is an error response of a provider, instead of a reply or in the middle of one.
 type Failure struct {
-	// Provider names who failed, in messages.
+	// Provider is the name of the provider, for messages.
 	Provider string
 	// Status is the HTTP status, 0 for an error within a stream that began well.
 	Status int
 	// Type and Code are the provider's own names for what went wrong.
 	Type, Code string
 	Message    string
-	// Header is the answer's; it may say when to come back.
+	// Header has the headers of the response, which may contain a retry-after.
 	Header http.Header
-	// Body is the answer as it came, for when it is not the provider's format.
+	// Body is the response's body, in case it is not in the provider's format.
 	Body string
-	// After is how long the provider asks to wait, where its body says so.
+	// After is how long the provider asks to wait, if the body says so.
 	After time.Duration
 }
 
-// maxMessage bounds what is kept of a provider's words: they are stored, and
-// shown to watchers, with every failed attempt.
+// maxMessage is the maximum length of a provider's message, which is stored and streamed
+// with every failed attempt.
 const maxMessage = 1000
 
-// Error classifies the failure. Nothing secret is left in it.
+// Error returns the failure as a classified error without secrets.
 func (f *Failure) Error(secrets Secrets) *session.Error {
 	code, retryable := f.class()
 	switch f.Header.Get("X-Should-Retry") { // what both large APIs tell their SDKs
@@ -86,7 +86,7 @@ func (f *Failure) text() string {
 	return b.String()
 }
 
-// plain makes one short line of a body that may be a proxy's web page.
+// plain returns one short line of a body, which may be a proxy's web page.
 func plain(body string) string {
 	if strings.HasPrefix(strings.TrimSpace(body), "<") {
 		return "" // a page: its status says as much
@@ -106,8 +106,8 @@ func Clip(text string, n int) string {
 	return text[:n] + "…"
 }
 
-// class says what kind of failure it is and whether asking again may help. What
-// the provider calls it counts more than the status, which several kinds share.
+// class returns the error code of a failure and whether a retry may help. The provider's
+// name for it takes precedence over the status, which several kinds share.
 func (f *Failure) class() (code session.Code, retryable bool) {
 	names := strings.ToLower(f.Type + " " + f.Code)
 	words := strings.ToLower(f.Message)
@@ -139,7 +139,7 @@ func (f *Failure) class() (code session.Code, retryable bool) {
 	case containsAny(names, "api_error", "server_error", "timeout", "internal", "unavailable", "deadline_exceeded"):
 		return session.CodeProviderDown, true
 	}
-	// An error within a stream that began well is more often trouble than a verdict.
+	// An error in the middle of a stream is more often temporary than permanent.
 	return session.CodeProvider, true
 }
 
@@ -165,7 +165,7 @@ func classOf(status int, words string) (code session.Code, retryable bool) {
 	return session.CodeProvider, false
 }
 
-// How providers say, in a message under a general name, that a prompt is too long.
+// Phrases by which providers report, under a general error type, that a prompt is too long.
 var tooLong = []string{
 	"prompt is too long", "maximum context length", "context window", "context limit", "context length",
 	"input is too long", "exceeds the maximum number of tokens",
@@ -182,8 +182,8 @@ func containsAny(text string, of ...string) bool {
 	return false
 }
 
-// Broken classifies an error that is not an answer: a connection that could not
-// be made or broke, or events that could not be read.
+// Broken classifies an error without a response: a connection that could not be made or
+// broke, or events that could not be read.
 func Broken(provider string, err error, secrets Secrets) *session.Error {
 	if r, ok := errors.AsType[*redirectError](err); ok {
 		return (&Failure{Provider: provider, Status: r.status}).Error(secrets)
@@ -204,12 +204,12 @@ func isDecoding(err error) bool {
 	return syntax || kind
 }
 
-// Malformed is the failure of a provider that sent what makes no sense.
+// Malformed returns the error for a malformed response.
 func Malformed(provider, format string, args ...any) *session.Error {
 	return llm.Error(session.CodeMalformed, true, provider+" "+format, args...)
 }
 
-// Stopped is the failure of a stream that ended before the provider said so.
+// Stopped returns the error for a stream that ended before its last event.
 func Stopped(provider string) *session.Error {
 	return llm.Error(session.CodeProviderDown, true, "the stream of %s stopped before the reply was complete", provider)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// mergePatch applies a JSON merge patch. Members keep their order, so that what a
-// request has in common with the one before stays the same bytes.
+// mergePatch applies a JSON merge patch. Members keep their order, so that the common prefix
+// of two requests has the same bytes.
 func mergePatch(target, patch json.RawMessage) json.RawMessage {
 	patch = bytes.TrimSpace(patch)
 	if string(patch) == "null" {
@@ -40,7 +40,7 @@ func mergePatch(target, patch json.RawMessage) json.RawMessage {
 	return encodeObject(out)
 }
 
-// members takes an object apart, in its order.
+// members returns the members of an object in order.
 func members(raw json.RawMessage) (out []Option, ok bool) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	if first, err := dec.Token(); err != nil || first != json.Delim('{') {

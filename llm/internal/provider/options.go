@@ -10,8 +10,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// The names of the providers, by which provider options and kept data are told
-// apart.
+// The names of the providers, which are keys of provider options and of kept data.
 const (
 	Anthropic = "anthropic"
 	Gemini    = "gemini"
@@ -26,7 +25,7 @@ type Option struct {
 
 // Options reads the provider options: an object of members for the request, or,
 // for an agent that may run on several providers, an object of such objects by the
-// provider's name. They come in the order of their names, so that equal options
+// provider's name. They are sorted by name, so that equal options
 // make equal requests.
 func Options(provider string, raw json.RawMessage) ([]Option, error) {
 	if len(raw) == 0 {
@@ -77,7 +76,7 @@ func (o *Option) merge(member json.RawMessage) json.RawMessage {
 	return mergePatch(member, o.Value)
 }
 
-// BadOption is the failure of a call with an option that an adapter cannot read.
+// BadOption returns the error for an option that an adapter cannot decode.
 func BadOption(option string, err error) error {
 	return llm.Error(session.CodeBadRequest, false, "the provider option %s: %v", option, err)
 }

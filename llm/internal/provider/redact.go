@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Secrets are what must not appear in any text: the key and the credentials among
-// the headers.
+// Secrets has the texts that must not appear in messages: the key, and the credentials in
+// headers.
 type Secrets []string
 
-// minSecret is the shortest text that is taken for a secret. Local servers are
-// given keys such as "none", which would tear holes into ordinary words.
+// minSecret is the minimum length of a secret. Keys of local servers, such as "none", would
+// otherwise be removed from ordinary text.
 const minSecret = 8
 
 // NewSecrets collects the secrets of an adapter.
@@ -28,7 +28,7 @@ func NewSecrets(key string, headers ...map[string]string) Secrets {
 			}
 		}
 	}
-	// The longest first, so that a secret within another does not leave the rest.
+	// The longest first, in case a secret contains another.
 	slices.SortFunc(s, func(a, b string) int { return len(b) - len(a) })
 	return s
 }

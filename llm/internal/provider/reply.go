@@ -8,8 +8,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Reply is a reply on its way: what a provider sends goes in, deltas go out as it
-// comes, and the whole is there in the end.
+// Reply collects a reply: the adapter adds what the provider sends, Reply emits deltas, and
+// Response returns the whole.
 type Reply struct {
 	Model  string
 	Finish llm.FinishReason
@@ -20,7 +20,7 @@ type Reply struct {
 	calls  int
 }
 
-// NewReply is a reply whose pieces are shown to emit, which may be nil.
+// NewReply returns an empty reply that calls emit, which may be nil, with each delta.
 func NewReply(emit func(llm.Delta)) *Reply {
 	if emit == nil {
 		emit = func(llm.Delta) {}
@@ -28,7 +28,7 @@ func NewReply(emit func(llm.Delta)) *Reply {
 	return &Reply{emit: emit}
 }
 
-// Block is a part of a reply on its way.
+// Block is a part of a reply that is still arriving.
 type Block struct {
 	reply *Reply
 	part  session.Part
@@ -73,14 +73,14 @@ func (r *Reply) Call(id, tool string) *Block {
 	return b
 }
 
-// File adds a file that the model made.
+// File adds a file that the model generated.
 func (r *Reply) File(url, mediaType string) *Block {
 	b := r.Begin(session.PartFile)
 	b.part.URL, b.part.MediaType, b.ended = url, mediaType, true
 	return b
 }
 
-// Add appends a piece. What comes after the end is left out.
+// Add appends a piece. It ignores pieces after End.
 func (b *Block) Add(text string) {
 	if text == "" || b.ended {
 		return
@@ -98,8 +98,8 @@ func (b *Block) Add(text string) {
 	b.reply.emit(d)
 }
 
-// Complete adds what is missing of the whole text, for providers that repeat it
-// at the end: nothing if all of it has arrived in pieces.
+// Complete adds the missing rest of the whole text, for providers that repeat the text at
+// the end.
 func (b *Block) Complete(whole string) {
 	if rest, ok := strings.CutPrefix(whole, b.text.String()); ok {
 		b.Add(rest)
@@ -116,7 +116,7 @@ func (b *Block) Identify(id string) {
 	}
 }
 
-// Keep remembers what the provider wants back with the part; see [Keep].
+// Keep stores data that is sent back to the provider with the part; see the function Keep.
 func (b *Block) Keep(provider json.RawMessage) { b.part.Provider = provider }
 
 // End completes the part; it may be called again.
@@ -130,8 +130,8 @@ func (b *Block) End() {
 	}
 }
 
-// Response is the whole reply. Arguments are as they came, valid or not: whoever
-// carries out the calls answers the model.
+// Response returns the whole reply. Arguments are unchanged, valid or not: the engine
+// reports invalid ones to the model.
 func (r *Reply) Response() (*llm.Response, error) {
 	for _, b := range r.blocks {
 		b.End()
@@ -156,8 +156,8 @@ func (r *Reply) name() string {
 	return r.Model
 }
 
-// Partial is what has arrived of a reply that did not come to its end: nil if that
-// is nothing. Calls that are incomplete are left out.
+// Partial returns what has arrived of an incomplete reply, or nil if nothing has. Incomplete
+// calls are left out.
 func (r *Reply) Partial() *llm.Response {
 	out := r.response(llm.FinishOther)
 	if len(out.Parts) == 0 && out.Usage == (session.Usage{}) {

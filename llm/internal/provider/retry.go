@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// after is how long the provider asks to wait, 0 if it does not say.
+// after returns how long the provider asks to wait, or 0.
 func (f *Failure) after() time.Duration {
 	if f.After > 0 {
 		return f.After
@@ -15,9 +15,9 @@ func (f *Failure) after() time.Duration {
 	return RetryAfter(f.Header, time.Now())
 }
 
-// RetryAfter reads when to come back: Retry-After in seconds or as a date, in
-// milliseconds where a provider offers it, or else the moment at which a limit that
-// is used up is renewed. It is 0 where nothing useful is said.
+// RetryAfter returns how long to wait before a retry, from the headers: Retry-After in
+// seconds or as a date, in milliseconds if a provider sends it, or else the time until an
+// exhausted limit is renewed. It returns 0 if the headers do not say.
 func RetryAfter(h http.Header, now time.Time) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms > 0 {
 		return bounded(ms * float64(time.Millisecond))

@@ -5,13 +5,12 @@ import (
 	"slices"
 )
 
-// Strict is what a provider can constrain a model's arguments to. A schema that
-// goes beyond it is sent as a plain one, as every provider refuses the request
-// otherwise.
+// Strict describes the schemas that a provider can enforce. A tool with any other schema is
+// sent as a plain one, because every provider would refuse the request.
 type Strict struct {
-	// Keywords are the keywords of JSON Schema that are understood.
+	// Keywords are the keywords of JSON Schema that are supported.
 	Keywords []string
-	// Formats are the formats of strings that are understood; nil means any.
+	// Formats are the formats of strings that are supported; nil means any.
 	Formats []string
 	// AllRequired says that no property may be optional.
 	AllRequired bool

@@ -10,11 +10,11 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// A transcript may have been written with the help of several providers. What
-// follows makes the parts of one acceptable to another.
+// A transcript may have replies of several providers. The functions below make the parts of
+// one provider acceptable to another.
 
-// Keep wraps what a provider wants back with a part, under its name, so that no
-// other provider is sent it.
+// Keep wraps data that is sent back to a provider with a part under the provider's name, so
+// that no other provider receives it.
 func Keep(provider string, value any) json.RawMessage {
 	raw, err := session.Encode(map[string]any{provider: value})
 	if err != nil {
@@ -35,8 +35,8 @@ func Kept(part *session.Part, provider string, into any) bool {
 	return json.Unmarshal(kept[provider], into) == nil
 }
 
-// Object is a call's input for a provider that takes objects only. A model can
-// send anything; what was sent stays visible to it.
+// Object returns a call's input for a provider that accepts objects only. Other input is
+// wrapped, so that the model still sees it.
 func Object(input json.RawMessage) json.RawMessage {
 	trimmed := bytes.TrimSpace(input)
 	switch {
@@ -51,9 +51,8 @@ func Object(input json.RawMessage) json.RawMessage {
 	return append(append([]byte(`{"invalid_arguments":`), trimmed...), '}')
 }
 
-// CallIDs returns calls the ids they are sent with: the provider's own where it has
-// the form that is asked for and none before it had the same, else one derived
-// from ours. A call has the same id however long the transcript grows.
+// CallIDs assigns the ids that calls are sent with: the provider's own if it has the required
+// form and no earlier call had the same, else one derived from ours. A call has the same id however long the transcript grows.
 type CallIDs struct {
 	// Max is the longest id allowed. Defaults to 64.
 	Max  int
@@ -61,7 +60,7 @@ type CallIDs struct {
 	used map[string]bool
 }
 
-// Call is the id of a call, in the order of the transcript.
+// Call returns the id of a call. Calls must come in the order of the transcript.
 func (c *CallIDs) Call(part *session.Part) string {
 	if c.sent == nil {
 		c.sent, c.used = map[string]string{}, map[string]bool{}
@@ -79,7 +78,7 @@ func (c *CallIDs) Call(part *session.Part) string {
 	return id
 }
 
-// Result is the id of the call that a result answers.
+// Result returns the id of the call that a result answers.
 func (c *CallIDs) Result(part *session.Part) string {
 	if id, ok := c.sent[part.CallID]; ok {
 		return id
@@ -95,8 +94,8 @@ func (c *CallIDs) fits(id string) bool {
 	return id != "" && len(id) <= longest && strings.IndexFunc(id, notWord) < 0
 }
 
-// ToolName is the name of a called tool in a form that all providers take. Models
-// make names up, and a transcript that repeats one must not be refused for it.
+// ToolName returns the name of a called tool in a form that all providers accept. Models
+// invent names, and a transcript with such a name must not be refused.
 func ToolName(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if notWord(r) {
@@ -118,7 +117,7 @@ func notWord(r rune) bool {
 	return true
 }
 
-// ResultText is a tool result as text: a string verbatim, anything else as JSON.
+// ResultText returns a tool result as text: a string unchanged, anything else as JSON.
 func ResultText(part *session.Part) string {
 	if part.Error == nil && part.Output == nil {
 		return part.Text
@@ -126,6 +125,6 @@ func ResultText(part *session.Part) string {
 	return string(part.ResultJSON())
 }
 
-// Blank reports whether a text has nothing in it. Several providers refuse such
+// Blank reports whether a text is empty or white space. Several providers refuse such
 // parts.
 func Blank(text string) bool { return strings.TrimSpace(text) == "" }
