@@ -64,7 +64,7 @@ func peopleApproval(s *Stage) {
 	s.Submit(x, "s-1", deny(p.CallID, p.ApprovalID, "no!"), helix.SubmitAlreadyCompleted)
 }
 
-// denied answers the only approval of s-1 and wants the call not to be carried out.
+// denied answers the only approval of s-1 and checks that the call is not carried out.
 func (s *Stage) denied(answer func(p session.Pending) helix.Submission, code session.Code, words ...string) {
 	s.Helper()
 	var ran tally

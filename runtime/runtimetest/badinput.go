@@ -60,7 +60,7 @@ func (s *Stage) usable(x helix.Executor, agent *helix.Agent) {
 }
 
 // badCall runs a turn in which the model makes one call and then says ok, and
-// wants the call's result to be an error.
+// checks that the call's result is an error.
 func (s *Stage) badCall(call scripted.Part, want session.Code, words []string, tools ...helix.Tool) {
 	s.Helper()
 	agent := newAgent(scripted.New(scripted.Reply(call), scripted.Text("I see."), scripted.Text("Yes.")), tools...)
@@ -316,12 +316,12 @@ func badNilAgent(s *Stage) {
 	s.refused(err, helix.ErrNotFound)
 }
 
-// oddError is an error whose nil pointer is none.
+// oddError is an error type with a pointer receiver.
 type oddError struct{ text string }
 
 func (e *oddError) Error() string { return e.text }
 
-// nilErrors are errors that are not nil and hold nothing.
+// nilErrors returns errors that are not nil but hold a nil pointer.
 func nilErrors() []error {
 	var odd *oddError
 	var own *helix.Error

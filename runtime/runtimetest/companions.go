@@ -66,7 +66,7 @@ func companionScenarios() []Scenario {
 	}
 }
 
-// team gives an agent companions.
+// team returns the agent with companions.
 func team(agent *helix.Agent, mode helix.CompanionMode, companions ...*helix.Agent) *helix.Agent {
 	for _, c := range companions {
 		agent.Companions = append(agent.Companions, helix.Companion{Agent: c, Mode: mode})
@@ -107,7 +107,7 @@ func (s *Stage) companion(name string) (id string) {
 	return id
 }
 
-// status is what the model was told last by a companion tool.
+// status returns the latest result of a companion tool.
 func (s *Stage) status(tool string) string {
 	s.Helper()
 	part := s.result(tool)
@@ -134,7 +134,7 @@ func (s *Stage) hidden() (texts []string) {
 	return texts
 }
 
-// noticed waits until session s-1 was told of a companion's end.
+// noticed waits until session s-1 has the notice of a companion's end.
 func (s *Stage) noticed() {
 	s.Helper()
 	s.until("the parent is told", func() bool {
@@ -991,7 +991,7 @@ func companionOfSub(s *Stage) {
 	s.nobodyWaits(x)
 }
 
-// left is an agent whose companion bob remembers one consultation and waits in the
+// left returns an agent whose companion bob remembers one consultation and waits in the
 // second. The reply that makes the second has another call, which is made meanwhile.
 func left(beside helix.Tool, ran *tally, more ...scripted.Step) *helix.Agent {
 	helper := named("helper", scripted.New(scripted.Text("one"), scripted.Call("sign", num{3}), scripted.Text("three")), guarded(ran, "sign"))
@@ -1001,8 +1001,9 @@ func left(beside helix.Tool, ran *tally, more ...scripted.Step) *helix.Agent {
 	}, more...)...), beside), helix.Blocking, helper)
 }
 
-// moveOn gives a tool, and a way to have the parent of a companion that waits move on
-// while that tool is called beside it. The way returns the agent that continues.
+// moveOn returns a tool, and a function that makes the parent of a waiting companion continue
+// without it while the tool is called beside the companion. That function returns the
+// executor that continues.
 type moveOn func(s *Stage) (beside helix.Tool, leave func(x Executor, agent *helix.Agent, run helix.Run) Executor)
 
 func abandonPending(s *Stage) (helix.Tool, func(Executor, *helix.Agent, helix.Run) Executor) {

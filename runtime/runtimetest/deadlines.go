@@ -55,7 +55,7 @@ func (s *Stage) past(p session.Pending) {
 }
 
 // expired leaves session s-1 with a call of pick past its deadline and no process
-// that knows its agent, and gives one that is about to.
+// that knows its agent, and returns an executor that does not know it yet.
 func (s *Stage) expired(opts Options) (Executor, *helix.Agent, *helix.Result) {
 	s.Helper()
 	agent := waitingAgent(withDeadline(onClient("pick"), s.pace(brief)))

@@ -40,7 +40,7 @@ func hookScenarios() []Scenario {
 	}
 }
 
-// tracing is a set of hooks that write down what they are told.
+// tracing is a set of hooks that record their calls.
 func tracing(j *journal, prefix string) helix.Hooks {
 	note := func(format string, args ...any) { j.add(prefix+format, args...) }
 	return helix.Hooks{

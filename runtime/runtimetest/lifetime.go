@@ -126,7 +126,7 @@ func lifetimeCompanion(s *Stage) {
 	s.same(strings.Count(s.Log.String(), "msg=run.failed"), 1, "lines that tell of the failure")
 }
 
-// pause holds s-1 as soon as nobody works on it.
+// pause pauses s-1 as soon as no process works on it.
 func (s *Stage) pause() {
 	s.Helper()
 	s.until("the session can be paused", func() bool {

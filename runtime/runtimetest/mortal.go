@@ -12,8 +12,8 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// Mortal wraps a backend for a process that may die: once kill was called, nothing that is
-// written through it arrives.
+// Mortal wraps a backend for a process that may die: after kill, writes through it do not
+// arrive.
 func Mortal(backend store.Backend) (mortal store.Backend, kill func()) {
 	b := newFrail(backend)
 	return b, b.kill

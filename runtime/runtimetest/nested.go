@@ -105,7 +105,7 @@ func (s *Stage) resumed(x helix.Executor) *helix.Result {
 	return s.Result(s.Resume(x, "s-1", helix.ResumeOptions{}))
 }
 
-// nobodyWaits wants no call below session s-1 to wait.
+// nobodyWaits checks that no call below session s-1 waits.
 func (s *Stage) nobodyWaits(x helix.Executor) {
 	s.Helper()
 	list, err := x.Waiting(s.ctx(), "s-1")
@@ -338,7 +338,7 @@ func (s *Stage) answer(x helix.Executor, tool string) {
 	}
 }
 
-// wentDeep checks that deep has come to its end.
+// wentDeep checks that deep has completed.
 func (s *Stage) wentDeep(ran *tally) {
 	s.Helper()
 	s.transcript("s-1", "user: Hi!", `assistant: subagent__middle({"task":"do it"}), pick({"n":4})`,

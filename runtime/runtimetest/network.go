@@ -66,7 +66,7 @@ func (n *server) set(change func(n *server)) {
 
 var errCutOff = session.ErrRemote.WithMessage("the connection was cut")
 
-// arrive is called as a request comes in. It gives who answers, and whether the
+// arrive is called when a request arrives. It returns the executor that answers, and whether the
 // answer gets lost.
 func (n *server) arrive(method string) (x helix.Executor, lost bool, err error) {
 	n.mu.Lock()
@@ -248,8 +248,8 @@ func (s *Stage) peer(standIn string) string {
 }
 
 // checkRelayed checks that the chunks that a stand-in's stream has of a remote are those
-// that the remote's has: all of them, in their order, each once; of one that did
-// not come to its end, the first ones.
+// that the remote's has: all of them, in order, each once; of a remote that did not end, the
+// first ones.
 func (s *Stage) checkRelayed(state *session.State, run *session.Run) {
 	s.Helper()
 	peer := s.tenantPeer(state)

@@ -67,7 +67,7 @@ func (s *Stage) mortal(agents ...*helix.Agent) Executor {
 	return s.StartWith(Options{Agents: agents, LeaseTTL: lease})
 }
 
-// heir starts an executor that takes over, and gives a handle on the session's
+// heir starts an executor that takes over, and returns a handle on the session's
 // run.
 func (s *Stage) heir(agents ...*helix.Agent) (Executor, helix.Run) {
 	s.Helper()
@@ -364,7 +364,7 @@ func recoverZombie(s *Stage) {
 	s.sameJSON(s.state("s-1"), `{"notes":[1],"last":0}`, "state")
 }
 
-// belated is a model whose first answer is complete only when another asking has long
+// belated is a model whose first reply is complete only when another call has long
 // been answered.
 type belated struct {
 	llm.Model

@@ -312,7 +312,7 @@ func remoteWrongVersion(s *Stage) {
 	s.refusedStart(&session.Error{Code: "validation_version", Message: "this server speaks version 7"}, "version 7")
 }
 
-// refusedStart has a remote refuse to begin.
+// refusedStart makes a remote refuse its start.
 func (s *Stage) refusedStart(why error, words string) {
 	s.Helper()
 	n := s.elsewhere(named("child", scripted.New(scripted.Text("ok"))), Options{})
@@ -391,7 +391,7 @@ func remoteLostForGood(s *Stage) {
 	n.loose[n.there(s)] = true
 }
 
-// mute is a remote whose stream says nothing. Readings of it last for some time.
+// mute is a remote whose stream has no chunks and stays open for some time.
 type mute struct {
 	*server
 	lasts time.Duration
@@ -1140,7 +1140,7 @@ func remoteStopOwedByDead(s *Stage) {
 	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopPending })
 }
 
-// slow is a remote to which the request that begins it comes late.
+// slow is a remote that receives its start request late.
 type slow struct {
 	*server
 	asked chan struct{}

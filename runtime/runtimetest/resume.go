@@ -241,7 +241,7 @@ func resumeRepeated(s *Stage) {
 	s.same(len(s.runs("s-1")), 2, "runs")
 }
 
-// race makes calls at once and wants exactly one to run; the others must be
+// race makes calls at once and checks that exactly one runs; the others must be
 // refused for one of the reasons given.
 func (s *Stage) race(call func(i int) (helix.Run, error), reasons ...error) helix.Run {
 	s.Helper()

@@ -32,13 +32,13 @@ func rewindScenarios() []Scenario {
 	}
 }
 
-// back takes session s-1 back to the start of its latest turn.
+// back rewinds session s-1 to the start of its latest turn.
 func (s *Stage) back(x helix.Executor) *helix.Result {
 	s.Helper()
 	return s.backTo(x, s.load("s-1").Turn)
 }
 
-// backTo takes session s-1 back to the start of a turn.
+// backTo rewinds session s-1 to the start of a turn.
 func (s *Stage) backTo(x helix.Executor, turn int) *helix.Result {
 	s.Helper()
 	run := s.runs("s-1")[turn-1]

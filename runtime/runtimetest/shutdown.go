@@ -31,7 +31,7 @@ func shutdownScenarios() []Scenario {
 }
 
 // handOver starts a run on one executor, closes that at once when the gate is
-// entered, and gives the result of a second one, which must not wait for a lease.
+// entered, and returns the result of a second one, which must not wait for a lease.
 func (s *Stage) handOver(agent *helix.Agent, g *gate) (*helix.Result, helix.Run) {
 	s.Helper()
 	x := s.Start(agent)

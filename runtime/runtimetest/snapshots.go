@@ -9,8 +9,8 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// witness is a backend that takes a snapshot of a session after everything that is
-// written about it, as somebody might who opens a page at that moment.
+// witness is a backend that takes a snapshot of a session after every write, like a client
+// that opens a page at that moment.
 type witness struct {
 	store.Backend
 	album *album
@@ -109,8 +109,8 @@ func (s *witnessStreams) End(ctx context.Context, id string, by stream.Producer,
 	return err
 }
 
-// checkSnapshots checks that every snapshot, with what the stream held after it, comes
-// to the transcript.
+// checkSnapshots checks that every snapshot, with the chunks after it, gives the
+// transcript.
 func (s *Stage) checkSnapshots(tenant string, state *session.State, messages []session.Message) {
 	s.Helper()
 	s.album.mu.Lock()
@@ -139,8 +139,8 @@ func (s *Stage) checkSnapshots(tenant string, state *session.State, messages []s
 	}
 }
 
-// checkState checks that the snapshot's custom state, with the patches after it, comes to
-// the session's. What is written to a session directly, and a rewind, no stream tells.
+// checkState checks that the snapshot's custom state, with the patches after it, gives the
+// session's. Direct writes to a session, and rewinds, are not in the stream.
 func (s *Stage) checkState(state *session.State, shot *store.Snapshot, chunks []stream.Chunk) {
 	s.Helper()
 	var own []stream.Chunk
@@ -163,12 +163,12 @@ func (s *Stage) checkState(state *session.State, shot *store.Snapshot, chunks []
 		got = s.foldState(got, own)
 	}
 	if got != want && canonical(got) != canonical(want) {
-		s.Fatalf("session %s: the state of the snapshot at sequence %d comes to %s, and is %s", state.ID, shot.Sequence, got, want)
+		s.Fatalf("session %s: the state of the snapshot at sequence %d gives %s, want %s", state.ID, shot.Sequence, got, want)
 	}
 }
 
-// checkOnce checks that nothing that the snapshot holds is told again: a text that is
-// shown as it comes would be there twice.
+// checkOnce checks that the stream does not repeat what the snapshot has: a page would show
+// it twice.
 func (s *Stage) checkOnce(id string, shot *store.Snapshot, chunks []stream.Chunk) {
 	s.Helper()
 	held := map[string]bool{}
@@ -184,12 +184,12 @@ func (s *Stage) checkOnce(id string, shot *store.Snapshot, chunks []stream.Chunk
 			return // content of the snapshot may be streamed again
 		}
 		if c.Kind == stream.StepStarted && held[c.MessageID] {
-			s.Fatalf("session %s: the snapshot at sequence %d holds message %s, which the stream tells after it", id, shot.Sequence, c.MessageID)
+			s.Fatalf("session %s: the snapshot at sequence %d holds message %s, which the stream repeats after it", id, shot.Sequence, c.MessageID)
 		}
 		// The answers that a run begins with are told by its input, too, and known by their
 		// ids.
 		if held[session.ResultID(c.CallID)] && c.Kind == stream.ToolEnd && c.MessageID == "" {
-			s.Fatalf("session %s: the snapshot at sequence %d holds the result of %s, which the stream tells after it", id, shot.Sequence, c.CallID)
+			s.Fatalf("session %s: the snapshot at sequence %d holds the result of %s, which the stream repeats after it", id, shot.Sequence, c.CallID)
 		}
 	}
 }

@@ -92,7 +92,7 @@ func stateNextStep(s *Stage) {
 }
 
 // chainedNotes adds a number to the notes after the calls with higher ones have,
-// and tells how many it saw before.
+// and returns how many it saw before.
 func chainedNotes(last int, change func(call *helix.Call, n int)) helix.Tool {
 	inner := chain(last)
 	return newTool("note", func(ctx context.Context, call *helix.Call, n int) (int, error) {

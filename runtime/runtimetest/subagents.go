@@ -93,7 +93,7 @@ func named(name string, model llm.Model, tools ...helix.Tool) *helix.Agent {
 	return agent
 }
 
-// with gives an agent sub-agents.
+// with returns the agent with sub-agents.
 func with(agent *helix.Agent, subs ...*helix.Agent) *helix.Agent {
 	for _, sub := range subs {
 		agent.SubAgents = append(agent.SubAgents, helix.SubAgent{Agent: sub})
@@ -149,7 +149,7 @@ func (s *Stage) nothingRuns() {
 	}
 }
 
-// result is what the model of session s-1 is told of the latest call of a tool.
+// result returns the latest result of a tool in session s-1.
 func (s *Stage) result(tool string) session.Part {
 	s.Helper()
 	for _, m := range slices.Backward(s.messages("s-1")) {
@@ -161,9 +161,9 @@ func (s *Stage) result(tool string) session.Part {
 	return session.Part{}
 }
 
-// bracketed checks that the chunks of every sub-agent in a stream come between the
-// caller's subagent_start and subagent_end, and the latter to be followed, in the
-// caller's chunks, by the call's tool_end.
+// bracketed checks that the chunks of every sub-agent in a stream come between the caller's
+// subagent_start and subagent_end, and that the call's tool_end follows in the caller's
+// chunks.
 func (s *Stage) bracketed(id string) {
 	s.Helper()
 	chunks := s.chunks(id)
