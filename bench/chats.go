@@ -33,8 +33,8 @@ const (
 	idleReaders = 1000
 )
 
-// talker is a model that says what time it is, so that whoever hears it knows how
-// long that took.
+// talker is a model that sends the current time, so that a reader can measure how long the
+// text took to arrive.
 type talker struct{ tokens int }
 
 func (t talker) Generate(ctx context.Context, _ *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {

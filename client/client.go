@@ -166,16 +166,13 @@ func (c *Client) exchange(ctx context.Context, method, path string, query url.Va
 		if !ok || refused.StatusCode != http.StatusTooManyRequests || try == limitedTries {
 			return raw, err
 		}
-		after, told := RetryAfter(err)
-		if !told || after > limitedWait {
+		after, ok := RetryAfter(err)
+		if !ok || after > limitedWait {
 			return raw, err
 		}
-		timer := time.NewTimer(after/2 + rand.N(after)) // jitter, so that clients that were refused together do not return together
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, ctx.Err()
+		// Jitter, so that clients that were refused together do not return together.
+		if err := sleep(ctx, after/2+rand.N(after)); err != nil {
+			return nil, err
 		}
 	}
 }

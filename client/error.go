@@ -75,15 +75,15 @@ func (c *Client) refused(answer *http.Response, body []byte) error {
 	if answer.StatusCode >= 200 && answer.StatusCode < 300 {
 		return nil
 	}
-	var told wire.Error
-	if json.Unmarshal(body, &told) != nil || told.Code == "" {
+	var refusal wire.Error
+	if json.Unmarshal(body, &refusal) != nil || refusal.Code == "" {
 		return unreadable(answer)
 	}
 	out := &session.Error{
-		Code: told.Code, Message: c.redact(told.Message), Field: told.Field, Retryable: told.Retryable, Calls: told.Calls,
+		Code: refusal.Code, Message: c.redact(refusal.Message), Field: refusal.Field, Retryable: refusal.Retryable, Calls: refusal.Calls,
 		StatusCode: answer.StatusCode,
 	}
-	detail := c.redact(told.Detail)
+	detail := c.redact(refusal.Detail)
 	if after := retryAfter(answer.Header); after > 0 {
 		out.Cause = &laterError{after, detail}
 	} else if detail != "" {

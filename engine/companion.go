@@ -103,16 +103,16 @@ func (a *agentCall) openCompanion(ctx context.Context) (*Opened, error) {
 		a.child.fault = toolError(session.CodeSubAgent, "%s is at work; send it a message with %s", a.Name, helix.SendMessageTool)
 		return nil, nil
 	default:
-		to, anew, err := a.rewindTarget(ctx, run)
+		to, fresh, err := a.rewindTarget(ctx, run)
 		switch {
 		case err != nil:
 			return nil, err
-		case (to != nil || anew) && run.Status == session.RunRunning: // it was stopped when its caller was rewound
+		case (to != nil || fresh) && run.Status == session.RunRunning: // it was stopped when its caller was rewound
 			a.child.fault = toolError(session.CodeSubAgent, "%s is ending; try again in a moment", a.Name)
 			return nil, nil
 		case to != nil:
 			return a.beginFrom(ctx, to)
-		case anew:
+		case fresh:
 			if _, err := a.t.sessions.Delete(ctx, a.Child); err != nil && !errors.Is(err, session.ErrNotFound) {
 				return nil, err
 			}

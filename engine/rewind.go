@@ -262,8 +262,8 @@ func undoneAt(ctx context.Context, sessions session.Store, id string, made map[s
 
 // rewindTarget returns the checkpoint to which a companion has to be rewound before
 // it is called, because its caller has undone an earlier call. It is nil if no rewind
-// is needed; anew is set if nothing of the companion would be left.
-func (a *agentCall) rewindTarget(ctx context.Context, run *session.Run) (to *session.Checkpoint, anew bool, err error) {
+// is needed; fresh is set if nothing of the companion would be left.
+func (a *agentCall) rewindTarget(ctx context.Context, run *session.Run) (to *session.Checkpoint, fresh bool, err error) {
 	if back, err := a.t.everRewound(ctx); err != nil || !back {
 		return nil, false, err
 	}

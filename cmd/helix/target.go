@@ -95,7 +95,7 @@ func (t *target) reach(ctx context.Context, do func(context.Context, *client.Cli
 
 // unknownToken explains an error about an unknown token.
 func unknownToken(err error) error {
-	if told, ok := errors.AsType[*session.Error](err); ok && told.Code == wire.CodeUnauthorized {
+	if refusal, ok := errors.AsType[*session.Error](err); ok && refusal.Code == wire.CodeUnauthorized {
 		return errors.New("the server does not accept the token: set another with --token or HELIX_TOKEN")
 	}
 	return err
@@ -176,9 +176,9 @@ func (t *target) here(ctx context.Context, do func(context.Context, *client.Clie
 		return err
 	}
 	defer func() {
-		gone, cancel := context.WithCancel(context.Background())
+		ended, cancel := context.WithCancel(context.Background())
 		cancel()
-		err = errors.Join(err, end(gone))
+		err = errors.Join(err, end(ended))
 	}()
 	return do(ctx, c)
 }
