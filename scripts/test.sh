@@ -17,7 +17,8 @@
 #   HELIX_TEST_POSTGRES, HELIX_TEST_REDIS, HELIX_TEST_REDIS_CLUSTER, HELIX_TEST_TEMPORAL
 #                  the addresses of running servers, to be used instead
 #   HELIX_SCENARIOS=N
-#                  which share of the scenarios Temporal and DBOS play; without it, the commit's hash decides
+#                  which share of the scenarios Temporal and DBOS play, and of what other tests repeat; without it, the
+#                  commit's hash decides
 #   HELIX_TEST_SKIP_SERVERS=1
 #                  fetch and install none of that, and skip the tests that need what is not there
 set -eu
@@ -126,24 +127,35 @@ fi
 # -count=1: many tests run other processes, whose changes Go's test cache cannot see.
 # -timeout is per package; a later one in the arguments wins. It has room for the time that building Temporal takes.
 # -vet=off: make lint vets everything.
-set -- -count=1 -vet=off -timeout=30m "$@" ./...
+# -p: most packages wait for servers, leases and other processes half of the time, so twice as many run as there are cores.
+# The longest come first: one that begins last would run alone at the end.
+longest='./internal/chaos ./runtime/local ./cmd/helix ./store/postgres ./runtime/dbos ./runtime/temporal ./internal/webtest
+	./server ./engine ./store/redis ./store/sqlite ./store'
+cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+# shellcheck disable=SC2086 # a list
+set -- -count=1 -vet=off -timeout=30m -p=$((2 * cores)) "$@" $longest ./...
 if [ -z "$no_race" ]; then
 	CGO_ENABLED=1
 	export CGO_ENABLED
 	# SQLite is C in the shape of Go, which the race detector and the checks of pointers that come with it only slow down:
 	# it is as if it were called through cgo.
+	# At the end of every process the detector waits for a second in case a thread is about to report a race. The tests start
+	# hundreds of processes, and check that no goroutine is left; a moment will do.
+	GORACE="atexit_sleep_ms=20 ${GORACE:-}"
+	export GORACE
 	set -- -race -gcflags=all=-d=checkptr=0 '-gcflags=modernc.org/...=-race=false -d=checkptr=0' "$@"
 else
 	warn_no_race "$no_race"
 fi
 
-# On Temporal and DBOS all scenarios together take too long for every run. Each commit plays another share.
+# On Temporal and DBOS all scenarios together take too long for every run, and so do all repetitions of some other tests
+# (internal/testshare). Each commit plays another share.
 if [ -z "${HELIX_SCENARIOS:-}" ]; then
 	commit=$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0)
 	HELIX_SCENARIOS=$((0x$(printf '%.7s' "$commit")))
 fi
 export HELIX_SCENARIOS
-say "the share of scenarios on Temporal and DBOS is HELIX_SCENARIOS=$HELIX_SCENARIOS"
+say "the share of scenarios on Temporal and DBOS, and of repeated tests, is HELIX_SCENARIOS=$HELIX_SCENARIOS"
 
 CGO_ENABLED=0 go build -o bin/with ./internal/testserver/with
 status=0
