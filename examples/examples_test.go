@@ -24,7 +24,7 @@ const limit = time.Minute
 func TestExamplesPrintWhatTheyClaim(t *testing.T) {
 	t.Parallel()
 	names := examples(t)
-	bin := build(t)
+	bin := build(t, "./...")
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -50,7 +50,7 @@ func TestExamplesPrintWhatTheyClaim(t *testing.T) {
 func TestBackendsOnServers(t *testing.T) {
 	t.Setenv("POSTGRES_URL", testserver.Postgres(t))
 	t.Setenv("REDIS_URL", testserver.Redis(t))
-	got := run(t, filepath.Join(build(t), "backends"))
+	got := run(t, filepath.Join(build(t, "./backends"), "backends"))
 	want, err := os.ReadFile(filepath.Join("testdata", "backends.txt"))
 	if err != nil {
 		t.Fatal(err)
@@ -100,10 +100,10 @@ func examples(t *testing.T) []string {
 	return names
 }
 
-func build(t *testing.T) string {
+func build(t *testing.T, pattern string) string {
 	t.Helper()
 	bin := t.TempDir()
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin+string(filepath.Separator), "./...").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin+string(filepath.Separator), pattern).CombinedOutput()
 	if err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
