@@ -76,13 +76,13 @@ func TestThinkingGivesWay(t *testing.T) {
 		want     string
 		sampled  bool
 	}{
-		"a budget":                  {option: budget, want: budget},
-		"adaptive":                  {option: adaptive, want: adaptive},
-		"off":                       {option: off, want: off, sampled: true},
-		"a forced call":             {option: budget, choice: llm.ToolChoice{Mode: llm.ToolNamed, Name: "search"}, want: off, sampled: true},
-		"any forced call":           {option: adaptive, choice: llm.ToolChoice{Mode: llm.ToolRequired}, want: off, sampled: true},
-		"a turn begun by another":   {option: budget, messages: turn(call), want: off, sampled: true},
-		"a turn begun in thought":   {option: budget, messages: turn(thought, call), want: budget},
+		"a budget":                    {option: budget, want: budget},
+		"adaptive":                    {option: adaptive, want: adaptive},
+		"off":                         {option: off, want: off, sampled: true},
+		"a forced call":               {option: budget, choice: llm.ToolChoice{Mode: llm.ToolNamed, Name: "search"}, want: off, sampled: true},
+		"any forced call":             {option: adaptive, choice: llm.ToolChoice{Mode: llm.ToolRequired}, want: off, sampled: true},
+		"a turn begun by another":     {option: budget, messages: turn(call), want: off, sampled: true},
+		"a turn begun in thought":     {option: budget, messages: turn(thought, call), want: budget},
 		"adaptive continues anywhere": {option: adaptive, messages: turn(call), want: adaptive},
 	} {
 		_, sent := ask(t, anthropic.Config{}, recorded(t, "text-whole.sse"), &llm.Request{
