@@ -129,7 +129,7 @@ func TestRefusals(t *testing.T) {
 		"wrong version":   {&remote.Agent{URL: other.URL, Token: token, Agent: "clerk"}, []string{string(wire.CodeVersion), `"7"`}},
 		"no agent server": {&remote.Agent{URL: none.URL, Token: token, Agent: "clerk"}, []string{string(wire.CodeVersion)}},
 		"huge answer":     {&remote.Agent{URL: huge.URL, Token: token, Agent: "clerk", MaxBody: 1000}, []string{string(session.CodeTooLarge)}},
-		"out of reach":    {&remote.Agent{URL: gone.URL, Token: token, Agent: "clerk", Reach: 400 * time.Millisecond}, []string{string(session.CodeRemote), "out of reach"}},
+		"unreachable":     {&remote.Agent{URL: gone.URL, Token: token, Agent: "clerk", Reach: 400 * time.Millisecond}, []string{string(session.CodeRemote), "unreachable"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -40,7 +40,7 @@ func forgeKind(s *Stage) {
 	var ran tally
 	x, agent, res := s.suspended(onClient("pick"), guarded(&ran, "pay"))
 	pick, pay := s.waiting(res, "pick"), s.waiting(res, "pay")
-	s.forged(x, helix.ToolResult(pay.CallID, true), helix.ErrSubmissionKind, pay.CallID, "waits for an approval", "client tool")
+	s.forged(x, helix.ToolResult(pay.CallID, true), helix.ErrSubmissionKind, pay.CallID, "waiting for an approval", "client tool")
 	withID := helix.ToolResult(pay.CallID, true)
 	withID.ApprovalID = pay.ApprovalID
 	s.forged(x, withID, helix.ErrSubmissionKind, pay.CallID)
