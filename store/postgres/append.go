@@ -135,18 +135,18 @@ func (s *streams) append(ctx context.Context, id string, by stream.Producer, fir
 // appendRest decides about a batch that does not continue its producer's numbering
 // exactly: the stream has all of it already, or its front.
 func (s *streams) appendRest(ctx context.Context, h *streamHead, by stream.Producer, first int64, chunks []stored.Chunk) (int64, error) {
-	if err := h.stale(by); err != nil {
+	if err := h.CheckEpoch(by); err != nil {
 		return 0, err
 	}
 	next := first + int64(len(chunks))
-	if p := h.producer; p != nil && p.epoch == by.Epoch && p.next > 0 {
+	if p := h.Producer; p != nil && p.Epoch == by.Epoch && p.Next > 0 {
 		switch {
-		case first > p.next:
-			return 0, stream.Gap(h.ID, by, p.next, first)
-		case p.next >= next:
+		case first > p.Next:
+			return 0, stream.Gap(h.ID, by, p.Next, first)
+		case p.Next >= next:
 			return s.sequenceOf(ctx, h, by, next-1)
-		case p.next > first && h.Status == stream.StatusActive:
-			return s.append(ctx, h.ID, by, p.next, chunks[p.next-first:], true)
+		case p.Next > first && h.Status == stream.StatusActive:
+			return s.append(ctx, h.ID, by, p.Next, chunks[p.Next-first:], true)
 		}
 	}
 	if h.Status != stream.StatusActive {
@@ -165,18 +165,18 @@ func (s *streams) appendNothing(ctx context.Context, id string, by stream.Produc
 		if h == nil {
 			return notFound("stream %s", id)
 		}
-		if err := h.stale(by); err != nil {
+		if err := h.CheckEpoch(by); err != nil {
 			return err
 		}
-		if p := h.producer; p != nil && p.epoch == by.Epoch && p.next > 0 && first > p.next {
-			return stream.Gap(id, by, p.next, first)
+		if p := h.Producer; p != nil && p.Epoch == by.Epoch && p.Next > 0 && first > p.Next {
+			return stream.Gap(id, by, p.Next, first)
 		}
 		if h.Status != stream.StatusActive {
 			return session.ErrStreamClosed.WithMessage("stream %s is %s", id, h.Status)
 		}
 		last = h.Last
 		run := h.RunID
-		if h.enter(by); h.RunID != run {
+		if h.Enter(by); h.RunID != run {
 			s.write(t, h)
 		}
 		return nil

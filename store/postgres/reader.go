@@ -36,7 +36,7 @@ func (s *streams) after(ctx context.Context, id string, from int64, view *feed.V
 	if err != nil || h == nil {
 		return err
 	}
-	info, err := h.info()
+	info, err := h.Describe()
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -31,21 +32,14 @@ func (s *streams) key(id string) streamKey { return streamKey{s.tenant, id} }
 
 func streamVerb(id, verb string) string { return "stream " + id + ": " + verb }
 
-// producerState is the progress of a producer: next is its lowest number that was
-// not received under epoch, 0 if it has not written under it.
-type producerState struct{ epoch, next int64 }
-
 // streamHead is a stream's row, with the state of one producer.
 type streamHead struct {
-	stream.Info
-	number               int64 // the number that keys its rows; 0 before it has one
-	revision             int64
-	end, output, failure []byte
+	stored.StreamHead
+	number   int64 // the number that keys its rows; 0 before it has one
+	revision int64
 
-	writer      string // the last producer
-	writerState producerState
-	producer    *producerState // nil if it has not written yet
-	now         time.Time
+	writer string // the last producer
+	now    time.Time
 }
 
 const (
@@ -72,8 +66,8 @@ func scanStream(id, producer string, rows pgx.Rows, more ...any) (*streamHead, e
 	h.ID = id
 	var epoch, next *int64
 	err := rows.Scan(append([]any{
-		&h.number, &h.revision, &h.Status, &h.Floor, &h.Last, &h.RunID, &h.writer, &h.writerState.epoch, &h.writerState.next,
-		&h.end, &h.output, &h.failure,
+		&h.number, &h.revision, &h.Status, &h.Floor, &h.Last, &h.RunID, &h.writer, &h.WriterState.Epoch, &h.WriterState.Next,
+		&h.EndDoc, &h.Output, &h.Failure,
 		instant{&h.CreatedAt},
 		instant{&h.UpdatedAt},
 		&h.Bytes, &epoch, &next,
@@ -81,9 +75,9 @@ func scanStream(id, producer string, rows pgx.Rows, more ...any) (*streamHead, e
 	}, more...)...)
 	switch {
 	case h.writer == producer:
-		h.producer = &h.writerState
+		h.Producer = &h.WriterState
 	case epoch != nil:
-		h.producer = &producerState{*epoch, *next}
+		h.Producer = &stored.ProducerState{Epoch: *epoch, Next: *next}
 	}
 	return h, err
 }
@@ -96,48 +90,6 @@ func (s *streams) lock(ctx context.Context, t *tx, id, producer string) (h *stre
 		return err
 	}, selectStreamFor, s.tenant, id, s.b.clock(), producer)
 	return h, t.flush(ctx)
-}
-
-// info returns the stream as callers see it.
-func (h *streamHead) info() (*stream.Info, error) {
-	out := h.Info
-	if h.end != nil {
-		out.End = &stream.End{}
-		if err := session.Decode("stream "+h.ID+": end", h.end, out.End); err != nil {
-			return nil, err
-		}
-		out.End.Output = h.output
-	}
-	if h.failure != nil {
-		out.Error = &session.Error{}
-		if err := session.Decode("stream "+h.ID+": failure", h.failure, out.Error); err != nil {
-			return nil, err
-		}
-	}
-	return &out, nil
-}
-
-// outdates reports whether the producer's session already writes under a later
-// lease.
-func (h *streamHead) outdates(by stream.Producer) bool {
-	return h.producer != nil && by.Epoch < h.producer.epoch
-}
-
-// stale returns an error if the producer is outdated.
-func (h *streamHead) stale(by stream.Producer) error {
-	if !h.outdates(by) {
-		return nil
-	}
-	return session.ErrStale.WithMessage("stream %s: session %s writes under epoch %d, not %d",
-		h.ID, by.Session, h.producer.epoch, by.Epoch)
-}
-
-// enter records the run of a producer. Only the session that the stream belongs to
-// sets it, although sub-agents write to the stream, too.
-func (h *streamHead) enter(by stream.Producer) {
-	if by.RunID != "" && (h.RunID == "" || by.Session == h.ID) {
-		h.RunID = by.RunID
-	}
 }
 
 const (
@@ -158,8 +110,8 @@ ON CONFLICT (stream, producer) DO UPDATE SET epoch = excluded.epoch, next = excl
 
 // write queues a stream's row.
 func (s *streams) write(t *tx, h *streamHead) {
-	t.exec(updateStream, h.number, h.Status, h.Floor, h.RunID, h.writer, h.writerState.epoch, h.writerState.next,
-		h.end, h.output, h.failure, when(h.UpdatedAt))
+	t.exec(updateStream, h.number, h.Status, h.Floor, h.RunID, h.writer, h.WriterState.Epoch, h.WriterState.Next,
+		h.EndDoc, h.Output, h.Failure, when(h.UpdatedAt))
 	s.touched(t, h.ID)
 }
 
@@ -177,7 +129,7 @@ func (s *streams) Info(ctx context.Context, id string) (info *stream.Info, err e
 	err = s.b.query(ctx, streamVerb(id, "info"), func(rows pgx.Rows) error {
 		h, err := scanStream(id, "", rows)
 		if err == nil {
-			info, err = h.info()
+			info, err = h.Describe()
 		}
 		return err
 	}, selectStream, s.tenant, id, s.b.clock())
@@ -203,7 +155,7 @@ func (s *streams) End(ctx context.Context, id string, by stream.Producer, end st
 		return session.ErrInvalid.WithCause(err, "stream %s: the end cannot be encoded", id)
 	}
 	return s.shut(ctx, id, by, func(h *streamHead) {
-		h.Status, h.end, h.output, h.failure = end.Closes(), doc, output, nil
+		h.Status, h.EndDoc, h.Output, h.Failure = end.Closes(), doc, output, nil
 	})
 }
 
@@ -217,7 +169,7 @@ func (s *streams) Fail(ctx context.Context, id string, by stream.Producer, failu
 		return session.ErrInvalid.WithCause(err, "stream %s: the failure cannot be encoded", id)
 	}
 	return s.shut(ctx, id, by, func(h *streamHead) {
-		h.Status, h.end, h.output, h.failure = stream.StatusFailed, nil, nil, doc
+		h.Status, h.EndDoc, h.Output, h.Failure = stream.StatusFailed, nil, nil, doc
 	})
 }
 
@@ -233,7 +185,7 @@ func (s *streams) shut(ctx context.Context, id string, by stream.Producer, how f
 		if h == nil {
 			return notFound("stream %s", id)
 		}
-		if h.outdates(by) || h.Status == stream.StatusEnded || h.Status == stream.StatusFailed {
+		if h.Outdates(by) || h.Status == stream.StatusEnded || h.Status == stream.StatusFailed {
 			return nil
 		}
 		how(h)
@@ -245,11 +197,11 @@ func (s *streams) shut(ctx context.Context, id string, by stream.Producer, how f
 // reopened queues a stream whose status a producer has changed. The producer's
 // epoch is recorded even if it has not written yet.
 func (s *streams) reopened(t *tx, h *streamHead, by stream.Producer) {
-	h.enter(by)
+	h.Enter(by)
 	h.UpdatedAt = h.now
-	if h.producer == nil || h.producer.epoch < by.Epoch {
+	if h.Producer == nil || h.Producer.Epoch < by.Epoch {
 		if h.writer == by.Session {
-			h.writerState = producerState{epoch: by.Epoch}
+			h.WriterState = stored.ProducerState{Epoch: by.Epoch}
 		} else {
 			t.exec(upsertProducer, h.number, by.Session, by.Epoch, 0)
 		}
@@ -271,12 +223,12 @@ func (s *streams) Reactivate(ctx context.Context, id string, by stream.Producer)
 			info, err = s.create(ctx, t, id, by)
 			return err
 		}
-		if err := h.stale(by); err != nil {
+		if err := h.CheckEpoch(by); err != nil {
 			return err
 		}
-		h.Status, h.end, h.output, h.failure = stream.StatusActive, nil, nil, nil
+		h.Status, h.EndDoc, h.Output, h.Failure = stream.StatusActive, nil, nil, nil
 		s.reopened(t, h, by)
-		info, err = h.info()
+		info, err = h.Describe()
 		return err
 	})
 	if err != nil {
@@ -301,8 +253,10 @@ func (s *streams) create(ctx context.Context, t *tx, id string, by stream.Produc
 	if err != nil {
 		return nil, err
 	}
-	h := &streamHead{Info: stream.Info{ID: id, Status: stream.StatusActive, CreatedAt: now, UpdatedAt: now}}
-	h.enter(by)
+	h := &streamHead{StreamHead: stored.StreamHead{
+		Info: stream.Info{ID: id, Status: stream.StatusActive, CreatedAt: now, UpdatedAt: now},
+	}}
+	h.Enter(by)
 	t.exec(insertStream, s.tenant, id, h.Status, h.RunID, by.Session, by.Epoch, when(now))
 	s.touched(t, id)
 	if err := t.flush(ctx); isDuplicate(err, "streams_by_id") {

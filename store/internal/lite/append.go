@@ -65,25 +65,25 @@ func (s *streams) append(t *Tx, id string, by stream.Producer, first int64, chun
 	if h == nil {
 		return 0, notFound("stream %s", id)
 	}
-	if err := h.stale(by); err != nil {
+	if err := h.CheckEpoch(by); err != nil {
 		return 0, err
 	}
 	next := first + int64(len(chunks))
-	if p := h.producer; p != nil && p.epoch == by.Epoch {
+	if p := h.Producer; p != nil && p.Epoch == by.Epoch {
 		switch {
-		case p.next > 0 && first > p.next:
-			return 0, stream.Gap(id, by, p.next, first)
-		case p.next >= next && len(chunks) > 0:
+		case p.Next > 0 && first > p.Next:
+			return 0, stream.Gap(id, by, p.Next, first)
+		case p.Next >= next && len(chunks) > 0:
 			return s.sequenceOf(t.Conn, h, by, next-1)
-		case p.next > first:
-			chunks = chunks[min(p.next-first, int64(len(chunks))):]
+		case p.Next > first:
+			chunks = chunks[min(p.Next-first, int64(len(chunks))):]
 		}
 	}
 	if h.Status != stream.StatusActive {
 		return 0, session.ErrStreamClosed.WithMessage("stream %s is %s", id, h.Status)
 	}
 	run := h.RunID
-	h.enter(by)
+	h.Enter(by)
 	if h.RunID != run {
 		if err := s.writeStream(t, h); err != nil {
 			return 0, err
@@ -93,7 +93,7 @@ func (s *streams) append(t *Tx, id string, by stream.Producer, first int64, chun
 		return h.Last, nil
 	}
 	if h.Last > 0 && h.writer != by.Session {
-		if err := s.writeProducer(t, h, h.writer, h.writerState); err != nil {
+		if err := s.writeProducer(t, h, h.writer, h.WriterState); err != nil {
 			return 0, err
 		}
 	}
@@ -104,7 +104,7 @@ func (s *streams) append(t *Tx, id string, by stream.Producer, first int64, chun
 	first = h.Last + 1
 	h.Last += int64(j.Lines)
 	h.total += int64(len(j.Body))
-	h.writer, h.writerState = by.Session, producerState{by.Epoch, next}
+	h.writer, h.WriterState = by.Session, stored.ProducerState{Epoch: by.Epoch, Next: next}
 	_, err := t.Exec(insertBatch, rowKey(h.number, first), h.Last, by.Session, by.Epoch, next, j.RunID, j.Step, now, j.Pieces, j.Body, h.total)
 	if err != nil {
 		return 0, err

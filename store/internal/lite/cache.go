@@ -74,6 +74,6 @@ func (c *Cache) stream(key StreamKey, producer string) *streamHead {
 	if !ok || h.writer != producer {
 		return nil
 	}
-	h.producer = &h.writerState
+	h.Producer = &h.WriterState
 	return &h
 }

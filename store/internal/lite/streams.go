@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -29,27 +30,16 @@ func (s *streams) key(id string) StreamKey { return StreamKey{s.tenant, id} }
 
 func streamVerb(id, verb string) string { return "stream " + id + ": " + verb }
 
-// producerState is the progress of a producer: next is its lowest number that was
-// not received under epoch.
-type producerState struct{ epoch, next int64 }
-
-func (p producerState) before(q producerState) bool {
-	return p.epoch < q.epoch || (p.epoch == q.epoch && p.next < q.next)
-}
-
 // streamHead is a stream's row, with its latest batch and the state of one
 // producer.
 type streamHead struct {
-	stream.Info
-	number               int64 // the number that keys its rows; 0 before it has one
-	end, output, failure []byte
+	stored.StreamHead
+	number int64 // the number that keys its rows; 0 before it has one
 	// The bytes of all batches ever counted, and of those among them that were
 	// trimmed.
 	total, trimmed int64
 
-	writer      string // the producer of the latest batch
-	writerState producerState
-	producer    *producerState // nil if it has not written yet
+	writer string // the producer of the latest batch
 }
 
 const selectStream = `
@@ -70,20 +60,20 @@ func (s *streams) head(c Conn, id, producer string) (*streamHead, error) {
 	}
 	h := &streamHead{}
 	h.ID, h.number, h.Status, h.Floor, h.RunID = id, r.Int64(), stream.Status(r.Text()), r.Int64(), r.Text()
-	h.end, h.output, h.failure, h.CreatedAt, h.UpdatedAt, h.trimmed = r.Bytes(), r.Bytes(), r.Bytes(), r.Time(), r.Time(), r.Int64()
+	h.EndDoc, h.Output, h.Failure, h.CreatedAt, h.UpdatedAt, h.trimmed = r.Bytes(), r.Bytes(), r.Bytes(), r.Time(), r.Time(), r.Int64()
 	if r.values[r.next] != nil {
-		h.producer = &producerState{r.Int64(), r.Int64()}
+		h.Producer = &stored.ProducerState{Epoch: r.Int64(), Next: r.Int64()}
 	} else {
 		r.next += 2
 	}
-	h.Last, h.writer, h.writerState = r.Int64(), r.Text(), producerState{r.Int64(), r.Int64()}
+	h.Last, h.writer, h.WriterState = r.Int64(), r.Text(), stored.ProducerState{Epoch: r.Int64(), Next: r.Int64()}
 	if at := r.Time(); at.After(h.UpdatedAt) {
 		h.UpdatedAt = at
 	}
 	h.total = r.Int64()
 	h.Bytes = max(h.total-h.trimmed, 0)
-	if h.Last > 0 && h.writer == producer && (h.producer == nil || h.producer.before(h.writerState)) {
-		h.producer = &h.writerState
+	if h.Last > 0 && h.writer == producer && (h.Producer == nil || h.Producer.Before(h.WriterState)) {
+		h.Producer = &h.WriterState
 	}
 	return h, nil
 }
@@ -95,48 +85,6 @@ func (s *streams) mustHead(c Conn, id, producer string) (*streamHead, error) {
 		err = notFound("stream %s", id)
 	}
 	return h, err
-}
-
-// info returns the stream as callers see it.
-func (h *streamHead) info() (*stream.Info, error) {
-	out := h.Info
-	if h.end != nil {
-		out.End = &stream.End{}
-		if err := session.Decode("stream "+h.ID+": end", h.end, out.End); err != nil {
-			return nil, err
-		}
-		out.End.Output = h.output
-	}
-	if h.failure != nil {
-		out.Error = &session.Error{}
-		if err := session.Decode("stream "+h.ID+": failure", h.failure, out.Error); err != nil {
-			return nil, err
-		}
-	}
-	return &out, nil
-}
-
-// outdates reports whether the producer's session already writes under a later
-// lease.
-func (h *streamHead) outdates(by stream.Producer) bool {
-	return h.producer != nil && by.Epoch < h.producer.epoch
-}
-
-// stale returns an error if the producer is outdated.
-func (h *streamHead) stale(by stream.Producer) error {
-	if !h.outdates(by) {
-		return nil
-	}
-	return session.ErrStale.WithMessage("stream %s: session %s writes under epoch %d, not %d",
-		h.ID, by.Session, h.producer.epoch, by.Epoch)
-}
-
-// enter records the run of a producer. Only the session that the stream belongs to
-// sets it, although sub-agents write to the stream, too.
-func (h *streamHead) enter(by stream.Producer) {
-	if by.RunID != "" && (h.RunID == "" || by.Session == h.ID) {
-		h.RunID = by.RunID
-	}
 }
 
 const (
@@ -158,7 +106,7 @@ WHERE (excluded.epoch, excluded.next) > (epoch, next)`
 
 // writeStream stores a stream's row; a new one gets its number.
 func (s *streams) writeStream(t *Tx, h *streamHead) (err error) {
-	args := []any{h.Status, h.Floor, h.RunID, h.end, h.output, h.failure, h.UpdatedAt}
+	args := []any{h.Status, h.Floor, h.RunID, h.EndDoc, h.Output, h.Failure, h.UpdatedAt}
 	if h.number == 0 {
 		h.number, err = t.Insert(insertStream, append(args, h.CreatedAt, s.tenant, h.ID)...)
 		return err
@@ -168,15 +116,17 @@ func (s *streams) writeStream(t *Tx, h *streamHead) (err error) {
 	return err
 }
 
-func (s *streams) writeProducer(t *Tx, h *streamHead, producer string, at producerState) error {
+func (s *streams) writeProducer(t *Tx, h *streamHead, producer string, at stored.ProducerState) error {
 	delete(t.cache.streams, s.key(h.ID))
-	_, err := t.Exec(upsertProducer, h.number, producer, at.epoch, at.next)
+	_, err := t.Exec(upsertProducer, h.number, producer, at.Epoch, at.Next)
 	return err
 }
 
 // newHead returns the head of a stream that does not exist yet.
 func (s *streams) newHead(id string, now time.Time) *streamHead {
-	return &streamHead{Info: stream.Info{ID: id, Status: stream.StatusActive, CreatedAt: now, UpdatedAt: now}}
+	return &streamHead{StreamHead: stored.StreamHead{
+		Info: stream.Info{ID: id, Status: stream.StatusActive, CreatedAt: now, UpdatedAt: now},
+	}}
 }
 
 // Info implements [stream.Manager].
@@ -186,7 +136,7 @@ func (s *streams) Info(ctx context.Context, id string) (info *stream.Info, err e
 		if err != nil {
 			return err
 		}
-		info, err = h.info()
+		info, err = h.Describe()
 		return err
 	})
 	return info, err
@@ -208,7 +158,7 @@ func (s *streams) End(ctx context.Context, id string, by stream.Producer, end st
 		return session.ErrInvalid.WithCause(err, "stream %s: the end cannot be encoded", id)
 	}
 	return s.shut(ctx, id, by, func(h *streamHead) {
-		h.Status, h.end, h.output, h.failure = end.Closes(), doc, output, nil
+		h.Status, h.EndDoc, h.Output, h.Failure = end.Closes(), doc, output, nil
 	})
 }
 
@@ -222,7 +172,7 @@ func (s *streams) Fail(ctx context.Context, id string, by stream.Producer, failu
 		return session.ErrInvalid.WithCause(err, "stream %s: the failure cannot be encoded", id)
 	}
 	return s.shut(ctx, id, by, func(h *streamHead) {
-		h.Status, h.end, h.output, h.failure = stream.StatusFailed, nil, nil, doc
+		h.Status, h.EndDoc, h.Output, h.Failure = stream.StatusFailed, nil, nil, doc
 	})
 }
 
@@ -235,7 +185,7 @@ func (s *streams) shut(ctx context.Context, id string, by stream.Producer, how f
 		if err != nil {
 			return err
 		}
-		if h.outdates(by) || h.Status == stream.StatusEnded || h.Status == stream.StatusFailed {
+		if h.Outdates(by) || h.Status == stream.StatusEnded || h.Status == stream.StatusFailed {
 			return nil
 		}
 		how(h)
@@ -246,16 +196,16 @@ func (s *streams) shut(ctx context.Context, id string, by stream.Producer, how f
 // reopened stores a stream whose status a producer has changed. The producer's
 // epoch is recorded even if it has not written yet.
 func (s *streams) reopened(t *Tx, h *streamHead, by stream.Producer) error {
-	h.enter(by)
+	h.Enter(by)
 	h.UpdatedAt = s.b.Now()
 	t.touch(s.key(h.ID))
 	if err := s.writeStream(t, h); err != nil {
 		return err
 	}
-	if h.producer != nil && h.producer.epoch >= by.Epoch {
+	if h.Producer != nil && h.Producer.Epoch >= by.Epoch {
 		return nil
 	}
-	return s.writeProducer(t, h, by.Session, producerState{epoch: by.Epoch})
+	return s.writeProducer(t, h, by.Session, stored.ProducerState{Epoch: by.Epoch})
 }
 
 // Reactivate implements [stream.Manager].
@@ -271,14 +221,14 @@ func (s *streams) Reactivate(ctx context.Context, id string, by stream.Producer)
 		if h == nil {
 			h = s.newHead(id, s.b.Now())
 		}
-		if err := h.stale(by); err != nil {
+		if err := h.CheckEpoch(by); err != nil {
 			return err
 		}
-		h.Status, h.end, h.output, h.failure = stream.StatusActive, nil, nil, nil
+		h.Status, h.EndDoc, h.Output, h.Failure = stream.StatusActive, nil, nil, nil
 		if err := s.reopened(t, h, by); err != nil {
 			return err
 		}
-		info, err = h.info()
+		info, err = h.Describe()
 		return err
 	})
 	if err != nil {
