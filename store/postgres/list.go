@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // listing is the SQL of a [session.Query]: it reads one index, newest first, and
@@ -91,8 +92,8 @@ func (l *listing) addColumns(q *session.Query) {
 	if q.Activity != "" {
 		l.add(activity+" = %s AND s.number > 0", string(q.Activity))
 	}
-	for i := range documentColumns {
-		l.addColumn(&documentColumns[i], q)
+	for i := range stored.Columns {
+		l.addColumn(&stored.Columns[i], q)
 	}
 	switch len(q.Statuses) {
 	case 0:
@@ -114,15 +115,15 @@ func (l *listing) addColumns(q *session.Query) {
 
 // addColumn adds the condition of a query on a column. The comparison with the
 // literal allows the planner to use a sparse index.
-func (l *listing) addColumn(c *tableColumn, q *session.Query) {
-	if c.asked == nil || c.asked(q) == "" {
+func (l *listing) addColumn(c *stored.Column, q *session.Query) {
+	if c.Asked == nil || c.Asked(q) == "" {
 		return
 	}
-	condition := "s." + c.name + " = %s"
-	if c.sparse {
-		condition += " AND s." + c.name + " <> ''"
+	condition := "s." + c.Name + " = %s"
+	if c.Sparse {
+		condition += " AND s." + c.Name + " <> ''"
 	}
-	l.add(condition, c.asked(q))
+	l.add(condition, c.Asked(q))
 }
 
 // created and id are the columns that order the listing.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // header is a session's row: the document without its large parts, and the other
@@ -136,7 +137,7 @@ VALUES (?, ?, ?, ?, ?,
         ?, ?, ?, ?, ?,
         ?, ?, ?, ?, ?, ?,
         ?, ?, ?, ?, ?, ?, ?, ?, ?,
-        ` + placeholders(len(columns)) + `, ?, ?, ?)`
+        ` + placeholders(len(stored.Columns)) + `, ?, ?, ?)`
 
 const updateHeader = `
 UPDATE sessions

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // listing is the SQL of a [session.Query]: it reads one index, newest first, and
@@ -66,8 +67,8 @@ func newListing(tenant string, q *session.Query) *listing {
 	if q.Activity != "" {
 		l.add("s.activity = ?", string(q.Activity))
 	}
-	for i := range columns {
-		l.addColumn(&columns[i], q)
+	for i := range stored.Columns {
+		l.addColumn(&stored.Columns[i], q)
 	}
 	switch len(q.Statuses) {
 	case 0:
@@ -95,15 +96,15 @@ func newListing(tenant string, q *session.Query) *listing {
 
 // addColumn adds the condition of a query on a column. The comparison with the
 // literal allows SQLite to use a sparse index.
-func (l *listing) addColumn(c *column, q *session.Query) {
-	if c.asked == nil || c.asked(q) == "" {
+func (l *listing) addColumn(c *stored.Column, q *session.Query) {
+	if c.Asked == nil || c.Asked(q) == "" {
 		return
 	}
-	condition := "s." + c.name + " = ?"
-	if c.sparse {
-		condition += " AND s." + c.name + " <> ''"
+	condition := "s." + c.Name + " = ?"
+	if c.Sparse {
+		condition += " AND s." + c.Name + " <> ''"
 	}
-	l.add(condition, c.asked(q))
+	l.add(condition, c.Asked(q))
 }
 
 // sessionIndex returns the index for a query by parent, user or activity, or ""
