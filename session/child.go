@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -73,6 +74,21 @@ func (c *ChildRef) Replace(was *ChildRef) {
 	if c.Remote == nil {
 		c.Remote = was.Remote
 	}
+}
+
+// Update applies change to c. It returns an error if change does, if the result
+// cannot be stored, or if it refers to another session. What a replaced reference
+// keeps is kept; see [ChildRef.Replace].
+func (c *ChildRef) Update(change func(*ChildRef) error) error {
+	was := ChildRef{SessionID: c.SessionID, CreatedAt: c.CreatedAt, Remote: slices.Clone(c.Remote)}
+	if err := change(c); err != nil {
+		return err
+	}
+	if c.SessionID != was.SessionID {
+		return Invalid("child session id", "%q must stay %q", c.SessionID, was.SessionID)
+	}
+	c.Replace(&was)
+	return c.Check()
 }
 
 type childJSON ChildRef

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -192,15 +191,7 @@ func (s *sessions) UpdateChild(ctx context.Context, id, childID string, change f
 		if err != nil {
 			return nil, err
 		}
-		was := session.ChildRef{CreatedAt: ref.CreatedAt, Remote: bytes.Clone(ref.Remote)}
-		if err := change(ref); err != nil {
-			return nil, err
-		}
-		if ref.SessionID != childID {
-			return nil, session.Invalid("child session id", "%q must stay %q", ref.SessionID, childID)
-		}
-		ref.Replace(&was)
-		if err := ref.Check(); err != nil {
+		if err := ref.Update(change); err != nil {
 			return nil, err
 		}
 		swapped, err := s.swapChild(ctx, id, row.revision, ref)

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // newHeader returns the row of a session to create.
@@ -95,7 +96,7 @@ func (s *sessions) Load(ctx context.Context, id string) (state *session.State, e
 // noteDamage keeps the error of a row that cannot be decoded until everything was
 // read.
 func noteDamage(damage *error, err error) error {
-	if err != nil && unlessCorrupt(err) == nil {
+	if err != nil && stored.UnlessCorrupt(err) == nil {
 		*damage = err
 		return nil
 	}

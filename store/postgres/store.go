@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -19,7 +20,7 @@ var _ session.Store = (*sessions)(nil)
 
 // Tenant implements [session.Store].
 func (s *sessions) Tenant(tenant string) session.Store {
-	return &sessions{s.b, tenantName(tenant)}
+	return &sessions{s.b, cmp.Or(tenant, session.DefaultTenant)}
 }
 
 // Now implements [session.Turns].
@@ -27,14 +28,6 @@ func (s *sessions) Now(ctx context.Context) (now time.Time, err error) {
 	err = s.b.query(ctx, "now", func(rows pgx.Rows) error { return rows.Scan(instant{&now}) },
 		"SELECT coalesce($1::timestamptz, clock_timestamp())", s.b.clock())
 	return now, err
-}
-
-// tenantName returns the tenant's name; an empty name means the default tenant.
-func tenantName(tenant string) string {
-	if tenant == "" {
-		return session.DefaultTenant
-	}
-	return tenant
 }
 
 // write performs an operation on a session that must exist and is locked: the

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -18,7 +19,7 @@ import (
 // The stream's row is locked before the session's; every operation that locks both
 // does so in this order.
 func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
-	tenant := tenantName(commit.Tenant)
+	tenant := cmp.Or(commit.Tenant, session.DefaultTenant)
 	j := &joint{commit: commit, streams: &streams{b, tenant}, sessions: &sessions{b, tenant}}
 	var err error
 	if j.chunks, err = stored.EncodeBatch(commit.Stream, &commit.Batch, b.config.MaxChunk); err != nil {

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -261,7 +260,7 @@ func (s *sessions) start(ctx context.Context, t *tx, start *session.StartRun, d 
 func (s *sessions) runInto(id string, run **session.Run, damage *error) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		found, err := scanRun(id, rows)
-		if unlessCorrupt(err) != nil {
+		if stored.UnlessCorrupt(err) != nil {
 			return err
 		}
 		*run = found
@@ -270,15 +269,6 @@ func (s *sessions) runInto(id string, run **session.Run, damage *error) func(pgx
 		}
 		return nil
 	}
-}
-
-// unlessCorrupt ignores an error about a row that cannot be decoded, where such a
-// row may be skipped.
-func unlessCorrupt(err error) error {
-	if errors.Is(err, session.ErrCorrupt) {
-		return nil
-	}
-	return err
 }
 
 // begin queues everything about a run's start except its change.

@@ -99,19 +99,11 @@ func (s *sessions) UpdateChild(
 		if r['n'] == "" {
 			return nil, notFound("session %s: child %s", id, childID)
 		}
-		was, err := decodeChild(id, childID, r)
+		ref, err := decodeChild(id, childID, r)
 		if err != nil {
 			return nil, err
 		}
-		ref := was
-		if err := change(&ref); err != nil {
-			return nil, err
-		}
-		if ref.SessionID != childID {
-			return nil, session.Invalid("child session id", "%q must stay %q", ref.SessionID, childID)
-		}
-		ref.Replace(&was)
-		if err := ref.Check(); err != nil {
+		if err := ref.Update(change); err != nil {
 			return nil, err
 		}
 		w := &batch{}

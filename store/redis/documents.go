@@ -77,7 +77,7 @@ func (s *sessions) editChildren(ctx context.Context, edit *session.Edit) (*sessi
 func (h *header) labelsFor(edit *session.Edit) error {
 	switch {
 	case edit.Document != nil:
-		return unlessCorrupt(h.labels())
+		return stored.UnlessCorrupt(h.labels())
 	case edit.Metadata != nil:
 		return h.labels()
 	}
@@ -169,7 +169,7 @@ func (s *sessions) editHints(ctx context.Context, p *plan, edit *session.Edit, h
 	}
 	waiting, err := s.PendingCalls(ctx, h.ID, false)
 	s.waitingHints(&p.hints, &is, waiting, asOfNow)
-	return unlessCorrupt(err)
+	return stored.UnlessCorrupt(err)
 }
 
 // reassignBelow assigns the sessions below one to its new user, as far as they
@@ -189,7 +189,7 @@ func (s *sessions) reassignBelow(ctx context.Context, state *session.State, was 
 			is.UserID = state.UserID
 			p.do("same", "", h.unmoved()...)
 			p.do("set", "", "user", is.UserID)
-			if err := unlessCorrupt(h.labels()); err != nil {
+			if err := stored.UnlessCorrupt(h.labels()); err != nil {
 				return nil, err
 			}
 			is.Tags, is.Metadata = h.Tags, h.Metadata
@@ -203,7 +203,7 @@ func (s *sessions) reassignBelow(ctx context.Context, state *session.State, was 
 			if errors.Is(err, session.ErrNotFound) {
 				return nil, nil
 			}
-			return p, unlessCorrupt(err)
+			return p, stored.UnlessCorrupt(err)
 		})
 		s.b.places.drop(s.tenant, id)
 		if err != nil {

@@ -69,12 +69,3 @@ func failure(what string, err error) error {
 func notFound(format string, args ...any) *session.Error {
 	return session.ErrNotFound.WithMessage(format+": not found", args...)
 }
-
-// unlessCorrupt ignores an error about a row that cannot be decoded, where such a
-// row may be skipped.
-func unlessCorrupt(err error) error {
-	if errors.Is(err, session.ErrCorrupt) {
-		return nil
-	}
-	return err
-}

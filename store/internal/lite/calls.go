@@ -228,7 +228,7 @@ func (s *sessions) isObsolete(c Conn, id, messageID string) (bool, error) {
 		return h == nil, err
 	}
 	if err := s.loadDoc(c, h); err != nil || h.SuspendedStep == messageID {
-		return false, unlessCorrupt(err)
+		return false, stored.UnlessCorrupt(err)
 	}
 	if h.Status == session.Completed || h.Status == session.Failed {
 		return true, nil
@@ -246,7 +246,7 @@ func (s *sessions) continuedPast(c Conn, h *header, number int) (bool, error) {
 	for {
 		later, err := s.messages(context.Background(), c, h, number, batch, session.PageRequest{})
 		if err != nil {
-			return false, unlessCorrupt(err)
+			return false, stored.UnlessCorrupt(err)
 		}
 		for i := range later {
 			if later[i].Role != session.RoleTool {

@@ -39,7 +39,7 @@ func (s *streams) after(ctx context.Context, id string, from int64, view *feed.V
 		if h.Holds(from) {
 			view.Items, view.Damage = s.chunksAfter(c, h, from, math.MaxInt, maxReadBytes)
 		}
-		if unlessCorrupt(view.Damage) != nil {
+		if stored.UnlessCorrupt(view.Damage) != nil {
 			return view.Damage
 		}
 		return nil
@@ -203,7 +203,7 @@ func (s *streams) newFloor(c Conn, h *streamHead, policy stream.TrimPolicy) (int
 		return floor, nil
 	}
 	for b, err := range s.batches(c, h, floor) {
-		if unlessCorrupt(err) != nil {
+		if stored.UnlessCorrupt(err) != nil {
 			return 0, err
 		}
 		for sequence := max(b.First, floor+1); sequence <= b.Last; sequence++ {

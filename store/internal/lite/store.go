@@ -1,6 +1,7 @@
 package lite
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -18,7 +19,7 @@ var _ session.Store = (*sessions)(nil)
 
 // Tenant implements [session.Store].
 func (s *sessions) Tenant(tenant string) session.Store {
-	return &sessions{s.b, tenantName(tenant)}
+	return &sessions{s.b, cmp.Or(tenant, session.DefaultTenant)}
 }
 
 // Now implements [session.Turns].
@@ -27,14 +28,6 @@ func (s *sessions) Now(ctx context.Context) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("now: %w", err)
 	}
 	return s.b.Now(), nil
-}
-
-// tenantName returns the tenant's name; an empty name means the default tenant.
-func tenantName(tenant string) string {
-	if tenant == "" {
-		return session.DefaultTenant
-	}
-	return tenant
 }
 
 // write runs an operation on a session that must exist.

@@ -1,6 +1,7 @@
 package lite
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -21,7 +22,9 @@ var _ stream.Manager = (*streams)(nil)
 type StreamKey struct{ tenant, id string }
 
 // Tenant implements [stream.Manager].
-func (s *streams) Tenant(tenant string) stream.Manager { return &streams{s.b, tenantName(tenant)} }
+func (s *streams) Tenant(tenant string) stream.Manager {
+	return &streams{s.b, cmp.Or(tenant, session.DefaultTenant)}
+}
 
 // Limits implements [stream.Manager].
 func (s *streams) Limits() stream.Limits { return stream.Limits{MaxChunk: s.b.MaxChunk} }

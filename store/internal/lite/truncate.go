@@ -1,11 +1,11 @@
 package lite
 
 import (
-	"errors"
 	"iter"
 	"slices"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 const deleteMessages = `
@@ -160,7 +160,7 @@ func (s *sessions) soundChildren(t *Tx, h *header) (refs []session.ChildRef, err
 		switch {
 		case err == nil:
 			refs = append(refs, *ref)
-		case unlessCorrupt(err) == nil:
+		case stored.UnlessCorrupt(err) == nil:
 			damaged = append(damaged, childID)
 		default:
 			return nil, err
@@ -172,13 +172,4 @@ func (s *sessions) soundChildren(t *Tx, h *header) (refs []session.ChildRef, err
 		}
 	}
 	return refs, nil
-}
-
-// unlessCorrupt ignores an error about a row that cannot be decoded, where such a
-// row may be skipped.
-func unlessCorrupt(err error) error {
-	if errors.Is(err, session.ErrCorrupt) {
-		return nil
-	}
-	return err
 }

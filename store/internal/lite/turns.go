@@ -1,6 +1,7 @@
 package lite
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -16,7 +17,7 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (*session
 
 // Commit is the Commit of [store.Backend]. The batch and the commit are one operation.
 func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
-	s := &streams{b, tenantName(commit.Tenant)}
+	s := &streams{b, cmp.Or(commit.Tenant, session.DefaultTenant)}
 	chunks, err := stored.EncodeBatch(commit.Stream, &commit.Batch, s.b.MaxChunk)
 	if err != nil {
 		return nil, 0, err
