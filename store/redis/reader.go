@@ -28,7 +28,7 @@ func (s *streams) after(ctx context.Context, id string, from int64, view *feed.V
 	if err != nil || h == nil {
 		return err
 	}
-	view.Found, view.Info, view.Incarnation = true, h.Info, h.born
+	view.Found, view.Info, view.Incarnation = true, h.Info, h.incarnation
 	if h.Holds(from) {
 		view.Items, view.Damage = decodeChunks(id, flat)
 	}

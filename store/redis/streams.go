@@ -31,7 +31,7 @@ func noStream(id string) error { return notFound("stream %s", id) }
 // streamHead is a stream's header.
 type streamHead struct {
 	stream.Info
-	born string // distinguishes it from another stream with the same id
+	incarnation string // distinguishes it from another stream with the same id
 }
 
 // look reads a stream's header and up to limit chunks after a sequence, or roughly
@@ -57,7 +57,7 @@ func (s *streams) look(ctx context.Context, id, verb string, from int64, limit, 
 
 func decodeHead(id string, parts []any) (*streamHead, error) {
 	field := func(i int) string { return text(parts[i]) }
-	h := &streamHead{born: field(0)}
+	h := &streamHead{incarnation: field(0)}
 	h.Info = stream.Info{
 		ID: id, Status: stream.Status(field(1)), Last: number(field(2)), Floor: number(field(3)), RunID: field(4),
 		CreatedAt: moment(field(8)), UpdatedAt: moment(field(9)), Bytes: number(field(10)),

@@ -337,7 +337,7 @@ func linearizeLease(t *bed) {
 	h := t.record(historyClients, func(ctx context.Context, s session.Store, random *rand.Rand, do func(any, func() (any, error))) {
 		who := fmt.Sprintf("%x", random.Uint64())
 		seen := r.fence
-		told := func(fence session.Fence, err error) (any, error) {
+		answer := func(fence session.Fence, err error) (any, error) {
 			if errors.Is(err, session.ErrStale) {
 				saw := session.AsError(err).Saw
 				seen = session.Fence{Owner: saw.Owner, Epoch: saw.Epoch}
@@ -370,14 +370,14 @@ func linearizeLease(t *bed) {
 						SessionID: "a", RunID: "run-1", Owner: who, TTL: time.Hour, Epoch: in.epoch, Force: true,
 					})
 					if err != nil {
-						return told(session.Fence{}, err)
+						return answer(session.Fence{}, err)
 					}
-					return told(out.Lease.Fence(), nil)
+					return answer(out.Lease.Fence(), nil)
 				})
 			default:
 				do(in, func() (any, error) {
 					fence := session.Fence{Owner: in.owner, Epoch: in.epoch}
-					return told(fence, s.RenewLease(ctx, "a", fence, time.Hour))
+					return answer(fence, s.RenewLease(ctx, "a", fence, time.Hour))
 				})
 			}
 		}

@@ -1,6 +1,6 @@
--- Notes how far the filling of a tenant's indexes has come, if whoever asks still holds its lock. KEYS are the lock and the
--- notes. ARGV[3] is what the lock must hold, ARGV[4] for how many milliseconds it is extended; then either the place to continue
--- from, or nothing and the time at which everything was filled, or nothing twice to leave the rest to another process.
+-- Records the progress of filling a tenant's indexes, if the caller still holds the lock. KEYS are the lock and the record.
+-- ARGV[3] is the expected value of the lock, ARGV[4] the number of milliseconds to extend it; then either the position to
+-- continue from, or nothing and the time at which everything was filled, or nothing twice to leave the rest to others.
 
 if call('GET', KEYS[1]) ~= ARGV[3] then return 0 end
 if ARGV[5] ~= '' then

@@ -1,12 +1,12 @@
--- Adds entries to indexes of one slot before the change that makes them true. The first key remembers when each was added
--- last, so that nobody removes one whose change is still on its way. ARGV from 3 on: how long that takes at most, in
--- microseconds, then for each index the member, its score and how an entry that is there is met: 'LT' moves it if the new score
--- is lower, 'NX' leaves it, 'to' moves it in any case. 'true' stands for one that is true already: it is put back if it was lost.
--- 'gone' removes one that can never be true again. 'now' leaves one that is there, and gives a new one the server's time as its
--- score, those of one script in their order.
+-- Adds entries to indexes of one slot before the change that makes them true. The first key remembers when each was last
+-- added, so that nobody removes one whose change is still in progress. ARGV from 3 on: how long that takes at most, in
+-- microseconds, then for each index the member, its score and what happens to an existing entry: 'LT' moves it if the new
+-- score is lower, 'NX' keeps it, 'to' moves it in any case. 'true' is for an entry that is already true: it is restored if it
+-- was lost. 'gone' removes an entry that can never be true again. 'now' keeps an existing entry, and gives a new one the
+-- server's time as its score, those of one script in their order.
 --
--- An entry that is there may be that of a change which was made, while this one may yet be refused: it is not moved to where
--- those that look for the other would not find it, unless it can only be left over from a session that is gone.
+-- An existing entry may belong to a change that was applied, while this change may still be refused: it is not moved to where
+-- readers that search for the other would miss it, unless it can only be left from a deleted session.
 
 local server = call('TIME') -- not the store's clock, which may be another
 local added = tonumber(server[1]) * 1000000 + tonumber(server[2])

@@ -1,6 +1,6 @@
--- Corrects or removes entries that were found untrue, unless they were added again meanwhile or so lately that the change
--- may still come. ARGV from 3 on: how long that takes at most, then for each index the member, the score that was seen, the
--- right one or nothing, and '1' if it is found at any score, so that it may be moved in any case.
+-- Corrects or removes entries that were found to be untrue, unless they were added again in the meantime or so recently that
+-- their change may still be in progress. ARGV from 3 on: how long that takes at most, then for each index the member, the
+-- score that was seen, the right one or nothing, and '1' if readers find it at any score, so that it may always be moved.
 
 local server = call('TIME')
 local oldest = tonumber(server[1]) * 1000000 + tonumber(server[2]) - tonumber(ARGV[3])

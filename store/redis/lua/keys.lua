@@ -1,6 +1,6 @@
 
--- KEYS are keys of one slot; ARGV[1] has one letter for each, by which the rest of the script knows it (keys.go says what each
--- holds).
+-- KEYS are keys of one slot; ARGV[1] has one letter for each, by which the rest of the script knows it (keys.go describes
+-- them).
 
 local K = {}
 for i = 1, #KEYS do

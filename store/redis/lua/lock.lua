@@ -1,5 +1,5 @@
--- Takes, renews or releases a lock. ARGV[3] is which; then its owner, and its ttl in microseconds, or the token that is
--- held. A released lock keeps its key, because its token must keep growing.
+-- Acquires, renews or releases a lock. ARGV[3] says which; then its owner, and its ttl in microseconds, or the held token.
+-- A released lock is kept, because its token must keep increasing.
 
 local A = ARGV
 local held = call('HMGET', K.L, 'owner', 'token', 'until')

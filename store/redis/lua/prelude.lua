@@ -1,4 +1,4 @@
--- What the scripts begin with. ARGV[2] is the time in microseconds, or empty for the server's own.
+-- The common beginning of the scripts. ARGV[2] is the time in microseconds, or empty for the server's own.
 --
 -- Bodies are opaque strings: nothing here decodes or encodes them. Numbers are kept as decimal strings; those that may
 -- exceed what Lua prints exactly go through whole().

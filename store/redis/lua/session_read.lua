@@ -11,7 +11,7 @@ read.get = function(letter, ...) return call('HMGET', K[letter], ...) end
 
 read.range = function(letter, from, to) return call('LRANGE', K[letter], from, to) end
 
--- Messages from a number on: so many, or about so many bytes of them, at least one.
+-- Messages from a number on: up to a number of them, or roughly a number of bytes, at least one.
 read.part = function(from, limit, size)
   local out = {}
   from, limit, size = tonumber(from), tonumber(limit), tonumber(size)
@@ -28,8 +28,8 @@ read.part = function(from, limit, size)
   return out
 end
 
--- Messages from a number on: so many, as far as they fit into so many bytes if that is not 0, but at least one. A few more may
--- be looked at, for how long one is is known once it was read.
+-- Messages from a number on: up to a number of them, as many as fit into a number of bytes if that is not 0, but at least one.
+-- A few more may be read, because the length of a message is known only after reading it.
 read.page = function(from, limit, size)
   from, limit, size = tonumber(from), tonumber(limit), tonumber(size)
   if size == 0 then return call('LRANGE', K.m, from, from + limit - 1) end

@@ -1,11 +1,11 @@
--- Changes one session. ARGV[3] is a token that tells this very request, so that one sent again after a lost answer is
--- recognised; from 4 on, for each operation its name, the number of its arguments, and these.
+-- Changes one session. ARGV[3] is a token that identifies this request, so that a request sent again after a lost answer is
+-- recognised; from 4 on, for each operation its name, the number of its arguments, and the arguments.
 --
 -- An operation may have a check and may have an effect. All checks come before the first effect: a script cannot be
 -- rolled back. So nothing below the line "effects" may refuse or fail.
 --
--- Answers: {1, now, where the session stands, results…} done; {2, …} the same commit had been made; {3, …} the same request had
--- been carried out; {0, now, {why, …}, header} refused.
+-- Answers: {1, now, the session's position, results…} done; {2, …} the same commit had been applied; {3, …} the same request
+-- had been carried out; {0, now, {why, …}, header} refused.
 --
 -- The commit of an ordinary step goes through session_commit.lua, which must do the same.
 
@@ -27,7 +27,7 @@ local got = call('HMGET', K.h, unpack(hot))
 for i, field in ipairs(hot) do rawset(H, field, got[i] or '') end
 local exists = got[1] and true or false
 
--- What session_commit.lua compares in one go and puts into checkpoints is also kept as one field, and what it tells as another.
+-- What session_commit.lua compares at once and writes into checkpoints is also kept as one field, and what it returns as another.
 local packed = { owner = true, epoch = true, run = true, rstatus = true, turn = true, status = true }
 local telling = { inbox = true, stopk = true, stopr = true, stopa = true }
 local repack, retell = false, false
@@ -67,8 +67,8 @@ local check, effect = {}, {}
 
 -- Guards -------------------------------------------------------------------------------------------------------------
 
--- The session must not exist. Its epochs begin at the server's time, whatever the store's clock says: they are above all that a
--- session of the same id had before it was deleted. The answer tells where.
+-- The session must not exist. Its epochs begin at the server's time, whatever the store's clock says: they are above all epochs
+-- of a deleted session with the same id. The answer contains the first one.
 check.absent = function()
   if exists then return refuse({ 'exists' }) end
 end
@@ -117,7 +117,7 @@ check.commit = function(first)
   end
 end
 
--- A field of the stream's header must have this value, which the chunks have left that go with a commit.
+-- A field of the stream's header must have this value, which the chunks of the commit have left there.
 check.chunks = function(first)
   if call('HGET', K.S, A[first]) ~= A[first + 1] then return refuse({ 'chunks' }) end
 end
@@ -215,7 +215,7 @@ effect.append = function(first)
   if A[first] ~= '' then drop_calls(A[first]) end
 end
 
--- undo takes checkpoints back that count messages which are gone. Those before the first that stands do, too.
+-- undo undoes checkpoints that count dropped messages. It starts with the newest; once one stands, all earlier ones do.
 local function undo()
   local id = H.cp
   local number = tonumber(id ~= '' and call('HGET', K.i, 'c' .. id) or '0')
@@ -238,7 +238,7 @@ end
 
 local pending = { 'd', 's', 'm', 'l', 't', 'i', 'r', 'e', 'n', 'z', 'u' } -- the attributes of a wait
 
--- shift moves a wait that is over out of those that are open.
+-- shift moves a wait that has ended out of the open ones.
 local function shift(id)
   local fields, pairs = {}, {}
   for _, attribute in ipairs(pending) do fields[#fields + 1] = id .. '\0' .. attribute end
@@ -262,8 +262,8 @@ local function owners(key, attribute)
   return out
 end
 
--- keep n: drop the other messages, and end what hung on them: checkpoints that count more, calls, waits and children.
--- What is waited for on behalf of a message that is not in the transcript could never be taken in.
+-- keep n: drops the other messages, and ends whatever depends on them: checkpoints that count more, calls, waits and children.
+-- A wait for a message that is not in the transcript could never be consumed.
 effect.keep = function()
   local undone, gone = {}, {}
   for _, meta in ipairs(call('LRANGE', K.x, keep, -1)) do
@@ -352,12 +352,12 @@ effect.whole = function(first, last)
   each('HSET', K.k, kinds)
 end
 
--- version, state: what the log says anyway, put together
+-- version, state: what the log says, condensed
 effect.snapshot = function(first) call('HSETNX', K.z, A[first], A[first + 1]) end
 
 -- Calls --------------------------------------------------------------------------------------------------------------
 
--- For each row: message, call, index, status, begun, settled, doc, result, its meta, writes. One that is there stays.
+-- For each row: message, call, index, status, begun, settled, doc, result, its meta, writes. An existing row is kept.
 effect.calls = function(first, last)
   for i = first, last, 10 do
     local row = A[i] .. '\0' .. A[i + 1] .. '\0'
@@ -437,7 +437,7 @@ effect.settle = function(first)
 end
 
 
--- before: drops rows that no step will take up any more, and answers how many, and how many are left.
+-- before: deletes rows that no step will ever use, and returns how many, and how many are left.
 effect.cleancalls = function(first)
   local open = '' -- the assistant message that only results follow
   if H.status ~= 'completed' and H.status ~= 'failed' then
@@ -480,7 +480,7 @@ end
 
 local function is_open(state) return state == 'waiting' or state == 'answered' end
 
--- For each: call, message, state, deadline, created, doc, input, result, late. One that is there stays.
+-- For each: call, message, state, deadline, created, doc, input, result, late. An existing entry is kept.
 effect.pending = function(first, last)
   for i = first, last, 9 do
     local id = A[i]
@@ -570,7 +570,7 @@ effect.wake = function(first)
   end
 end
 
--- parent, child, run, at: a wake that waits in the child's own slot to be moved to its parent's
+-- parent, child, run, at: a wake that stays in the child's own slot until it is moved to its parent's
 effect.outbox = function(first)
   call('HSET', K.y, A[first] .. '\0' .. A[first + 1], A[first + 2] .. '\0' .. given(A[first + 3]))
 end
@@ -646,8 +646,8 @@ end
 
 -- The lease of a tree ------------------------------------------------------------------------------------------------
 
--- ttl in microseconds or nothing: sets a lease's end, and answers it and the session's root. One that never ended, or later,
--- gets this end only if the caller has told the sweepers ('force').
+-- ttl in microseconds or nothing: sets a lease's end, and returns it with the session's root. A lease that never ended, or
+-- ended later, gets this end only if the caller has added the sweeps' entry ('force').
 check.renew = function(first)
   if A[first] == '' or A[first + 1] == 'force' then return end
   if H.lease == '' or tonumber(now) + tonumber(A[first]) < tonumber(H.lease) then return refuse({ 'sooner' }) end
@@ -665,7 +665,7 @@ effect.follow = function(first)
   if H.root == A[first] and H.owner == A[first + 1] and H.owner ~= '' then put('lease', A[first + 2]) end
 end
 
--- root, owner, until: gives the lease back with the root's
+-- root, owner, until: releases the lease together with the root's
 effect.release = function(first)
   if H.root == A[first] and H.owner == A[first + 1] and H.owner ~= '' then
     put('owner', '')
@@ -680,8 +680,8 @@ end
 
 -- Expiry -------------------------------------------------------------------------------------------------------------
 
--- how many milliseconds a session stays that neither runs, nor waits, nor owes its stream a close; whether chunks have a time of
--- their own, which is not made longer
+-- the number of milliseconds to keep a session that neither runs nor waits and whose stream is closed; whether chunks have
+-- their own expiry, which is not extended
 check.mortal = function()
   local rests = H.status == 'completed' or H.status == 'failed' or H.status == 'interrupted'
     or H.rstatus == '' or H.rstatus == 'completed' or H.rstatus == 'failed' or H.rstatus == 'interrupted'
@@ -696,7 +696,7 @@ effect.mortal = function(first)
   end
 end
 
--- undoes that; the stream undoes its own part when it continues
+-- reverts that; the stream reverts its own part when it continues
 effect.immortal = function()
   put('mortal', '')
   for _, key in ipairs(KEYS) do
@@ -704,7 +704,7 @@ effect.immortal = function()
   end
 end
 
--- channel: everything of a session goes, its stream included
+-- channel: deletes everything of a session, including its stream
 effect.delete = function(first)
   for _, key in ipairs(KEYS) do call('UNLINK', key) end
   redis.pcall('PUBLISH', A[first], '1')

@@ -1,4 +1,4 @@
--- Changes a stream. ARGV[3] is what to do, ARGV[4] the channel on which its readers are told.
+-- Changes a stream. ARGV[3] is what to do, ARGV[4] the channel that notifies its readers.
 --
 -- An entry of the stream is a chunk, or a piece of one that was split: 'p' its producer, 'e' the producer's epoch, 'n' its
 -- number, which pieces share, 't' its time, 'c' its bytes. Its id is the sequence, '-0'.
@@ -13,7 +13,7 @@ local function tell()
   redis.pcall('PUBLISH', A[4], '1') -- whoever may not be told looks by himself
 end
 
--- How far a producer has come: its epoch and the next number it owes.
+-- The progress of a producer: its epoch and the next number that is expected.
 local function producer(name)
   local found = call('HGET', K.S, 'p' .. name)
   if not found then return nil, 0 end
@@ -30,7 +30,7 @@ local function announce(name, epoch, known)
   if not known or epoch > known then call('HSET', K.S, 'p' .. name, whole(epoch) .. ' 0') end
 end
 
--- where a chunk that was repeated had been put; the floor if it is gone
+-- the sequence of a chunk that was appended before; the floor if it was trimmed
 local function sequence_of(name, epoch, number)
   local to = '+'
   while true do
