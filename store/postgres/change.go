@@ -147,7 +147,7 @@ func (d *draft) encodeState() error {
 		d.warnings = d.Writes.Warnings
 		return nil
 	}
-	kinds := make(map[string]keyKind, len(d.Writes.Ops))
+	kinds := make(map[string]stored.KeyKind, len(d.Writes.Ops))
 	for i := range d.Writes.Ops {
 		op := &d.Writes.Ops[i]
 		if op.Kind == session.OpAppend && len(op.Items) == 0 {
@@ -156,17 +156,17 @@ func (d *draft) encodeState() error {
 		was, set := kinds[op.Key]
 		switch op.Kind {
 		case session.OpAppend:
-			if set && was == keyValue {
+			if set && was == stored.KeyValue {
 				return notAList(op.Key)
 			}
 			if !set {
 				d.appended = append(d.appended, op.Key)
 			}
-			kinds[op.Key] = keyList
+			kinds[op.Key] = stored.KeyList
 		case session.OpReplace:
-			kinds[op.Key] = kindOf(op.Value)
+			kinds[op.Key] = stored.KindOf(op.Value)
 		default:
-			kinds[op.Key] = keyGone
+			kinds[op.Key] = stored.KeyGone
 		}
 	}
 	composed := session.Compose(d.Writes)
@@ -177,10 +177,10 @@ func (d *draft) encodeState() error {
 	for i := range composed.Ops {
 		key := composed.Ops[i].Key
 		switch kind := kinds[key]; kind {
-		case keyGone:
+		case stored.KeyGone:
 			d.deleted = append(d.deleted, key)
 		default:
-			d.keys, d.lists = append(d.keys, key), append(d.lists, kind == keyList)
+			d.keys, d.lists = append(d.keys, key), append(d.lists, kind == stored.KeyList)
 		}
 	}
 	var err error

@@ -1,29 +1,12 @@
 package postgres
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/helixagents/helix/session"
 )
-
-// keyKind says what a key of custom state contains.
-type keyKind int
-
-const (
-	keyGone keyKind = iota
-	keyValue
-	keyList
-)
-
-func kindOf(value json.RawMessage) keyKind {
-	if session.IsList(value) {
-		return keyList
-	}
-	return keyValue
-}
 
 // selectState reads the last snapshot up to a version, or up to the session's
 // version if that is NULL, and the writes since.

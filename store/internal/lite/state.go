@@ -1,7 +1,6 @@
 package lite
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -54,23 +53,7 @@ func (s *sessions) stateAt(c Conn, h *header, version int64) (session.CustomStat
 type stateChange struct {
 	whole  *session.CustomState // replaces the state; it includes the writes
 	writes session.Writes
-	keys   map[string]keyKind // what writes changes about the keys
-}
-
-// keyKind says what a key of custom state contains.
-type keyKind int
-
-const (
-	keyGone keyKind = iota
-	keyValue
-	keyList
-)
-
-func kindOf(value json.RawMessage) keyKind {
-	if session.IsList(value) {
-		return keyList
-	}
-	return keyValue
+	keys   map[string]stored.KeyKind // what writes changes about the keys
 }
 
 const selectStateKey = `
@@ -88,7 +71,7 @@ func (s *sessions) planState(c Conn, h *header, replace *session.CustomState, w 
 		plan.whole, plan.writes = &doc, w
 		return plan, nil
 	}
-	plan.keys = make(map[string]keyKind, len(w.Ops))
+	plan.keys = make(map[string]stored.KeyKind, len(w.Ops))
 	for i := range w.Ops {
 		if err := s.planOp(c, h, plan.keys, &w.Ops[i]); err != nil {
 			return nil, err
@@ -99,7 +82,7 @@ func (s *sessions) planState(c Conn, h *header, replace *session.CustomState, w 
 }
 
 // planOp records in keys the kind of value that an operation leaves under its key.
-func (s *sessions) planOp(c Conn, h *header, keys map[string]keyKind, op *session.Op) error {
+func (s *sessions) planOp(c Conn, h *header, keys map[string]stored.KeyKind, op *session.Op) error {
 	if op.Kind == session.OpAppend && len(op.Items) == 0 {
 		return nil // it does nothing; composing omits it
 	}
@@ -110,15 +93,15 @@ func (s *sessions) planOp(c Conn, h *header, keys map[string]keyKind, op *sessio
 			return err
 		}
 	}
-	now := keyGone
+	now := stored.KeyGone
 	switch op.Kind {
 	case session.OpAppend:
-		if was == keyValue {
+		if was == stored.KeyValue {
 			return session.Invalid("state key", "%q is not a list, so nothing can be appended to it", op.Key)
 		}
-		now = keyList
+		now = stored.KeyList
 	case session.OpReplace:
-		now = kindOf(op.Value)
+		now = stored.KindOf(op.Value)
 	}
 	if ok || now != was {
 		keys[op.Key] = now
@@ -126,15 +109,15 @@ func (s *sessions) planOp(c Conn, h *header, keys map[string]keyKind, op *sessio
 	return nil
 }
 
-func (s *sessions) keyKind(c Conn, h *header, name string) (keyKind, error) {
+func (s *sessions) keyKind(c Conn, h *header, name string) (stored.KeyKind, error) {
 	r, err := c.One(selectStateKey, h.number, name)
 	switch {
 	case err != nil || r == nil:
-		return keyGone, err
+		return stored.KeyGone, err
 	case r.Bool():
-		return keyList, nil
+		return stored.KeyList, nil
 	}
-	return keyValue, nil
+	return stored.KeyValue, nil
 }
 
 const (
@@ -184,12 +167,12 @@ func (s *sessions) writeState(t *Tx, h *header, plan *stateChange) error {
 	return err
 }
 
-func (s *sessions) writeStateKey(t *Tx, h *header, name string, kind keyKind) error {
+func (s *sessions) writeStateKey(t *Tx, h *header, name string, kind stored.KeyKind) error {
 	var err error
-	if kind == keyGone {
+	if kind == stored.KeyGone {
 		_, err = t.Exec(deleteStateKey, h.number, name)
 	} else {
-		_, err = t.Exec(upsertStateKey, h.number, name, kind == keyList)
+		_, err = t.Exec(upsertStateKey, h.number, name, kind == stored.KeyList)
 	}
 	return err
 }
@@ -200,7 +183,7 @@ func (s *sessions) writeWholeState(t *Tx, h *header, doc *session.CustomState) e
 		return err
 	}
 	for name, value := range doc.All() {
-		if err := s.writeStateKey(t, h, name, kindOf(value)); err != nil {
+		if err := s.writeStateKey(t, h, name, stored.KindOf(value)); err != nil {
 			return err
 		}
 	}
