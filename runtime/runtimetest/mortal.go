@@ -48,7 +48,7 @@ type faults struct {
 	// lost, and of the rest the answer. refused counts them.
 	noAppend atomic.Bool
 	refused  atomic.Int64
-	noSweep  atomic.Bool // nothing is ever found to be due
+	noSweep  atomic.Bool // no deadline and no expired lease is ever found
 	noStop   atomic.Bool // no run can be told to stop
 	// taking, if set, is called before a run is taken over, started after one was started.
 	taking  func(take *session.TakeOver)
@@ -307,6 +307,14 @@ func (s *frailSessions) DueDeadlines(ctx context.Context, request session.SweepR
 		return nil, nil
 	}
 	return s.Store.DueDeadlines(ctx, request)
+}
+
+// ExpiredLeases implements [session.Sweeps].
+func (s *frailSessions) ExpiredLeases(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	if s.faults.noSweep.Load() {
+		return nil, nil
+	}
+	return s.Store.ExpiredLeases(ctx, request)
 }
 
 // frailStreams fails whatever is written to a stream.

@@ -636,8 +636,9 @@ func recoverOnExecute(s *Stage) {
 	agent := newAgent(scripted.New(scripted.Takes(
 		scripted.Reply(scripted.Do(g.enter), scripted.Until(nil)), scripted.Reply(scripted.Do(again.enter), scripted.Until(again.open), scripted.Say("one"))),
 		scripted.Text("two")))
-	// It looks for orphans at its start, and then too seldom to find this one.
-	y := s.StartOther(Options{Agents: []*helix.Agent{agent}, LeaseTTL: time.Hour})
+	backend := newFrail(s.config.Reopen(s.T, s.Backend))
+	backend.faults.noSweep.Store(true) // or its first sweep could come late and find the orphan
+	y := s.startOn(backend, Options{Agents: []*helix.Agent{agent}, LeaseTTL: time.Hour})
 	run := s.orphan(agent, g)
 	// A workflow engine may have the run taken over before.
 	s.until("the lease has expired, or the run is taken over", func() bool {
