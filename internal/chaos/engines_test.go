@@ -112,11 +112,11 @@ func TestTemporalRestarted(t *testing.T) {
 	}
 	t.Cleanup(c.Close)
 	dir := onPostgres(t)
-	steps := 3
+	sessions, steps := 20, 3
 	if soak() {
-		steps = 20
+		sessions, steps = 50, 20
 	}
-	o := openOffice(t, 50, steps, func() (store.Backend, error) { return open(dir) })
+	o := openOffice(t, sessions, steps, func() (store.Backend, error) { return open(dir) })
 	o.runtime = func(db store.Backend, agent *helix.Agent) (helix.Runtime, error) {
 		return startTemporal(c, "restarted", db, agent)
 	}

@@ -21,7 +21,7 @@ const crowd = 32
 func TestDoubleSubmit(t *testing.T) { onStores(t, testDoubleSubmit) }
 
 func testDoubleSubmit(t *testing.T, dir string) {
-	rounds := 20
+	rounds := 8
 	if soak() {
 		rounds = 1000
 	}
@@ -102,7 +102,7 @@ func add(to, more map[string]int) {
 func TestAnswersToLiveRuns(t *testing.T) { onStores(t, testAnswersToLiveRuns) }
 
 func testAnswersToLiveRuns(t *testing.T, dir string) {
-	rounds := 20
+	rounds := 8
 	if soak() {
 		rounds = 1000
 	}
