@@ -103,7 +103,11 @@ func run(t *testing.T, set, script string, answer func(line string, in io.Writer
 // script says so.
 func play(t *testing.T, set, script string, env ...string) {
 	t.Helper()
-	server := startServer(t)
+	playOn(t, startServer(t), set, script, env...)
+}
+
+func playOn(t *testing.T, server *process, set, script string, env ...string) {
+	t.Helper()
 	restart := func(line string, in io.Writer) {
 		if line != "kill" {
 			return
@@ -142,13 +146,14 @@ func TestUseChatAsItComes(t *testing.T) {
 	}
 }
 
-// A client posts the whole conversation with every message, however long it is.
+// A client posts the whole conversation with every message, however long it is. The
+// first script has the long conversation, and each goes on in a branch of its own.
 func TestLongConversation(t *testing.T) {
 	t.Parallel()
+	server := startServer(t)
 	for _, version := range []string{"5", "6", "7"} {
 		t.Run("ai "+version, func(t *testing.T) {
-			t.Parallel()
-			play(t, "ai"+version, "long.mjs", "AI_VERSION="+version)
+			playOn(t, server, "ai"+version, "long.mjs", "AI_VERSION="+version)
 		})
 	}
 }
