@@ -30,8 +30,7 @@ func TestScenarios(t *testing.T) {
 			config := runtimetest.Config{
 				NewBackend: func(t testing.TB) store.Backend { return kind.Open(t) },
 				NewRuntime: start,
-				// They slow the others down several times.
-				Snapshots: kind.Name == "memory" || soak,
+				Snapshots:  soak,
 			}
 			if i > 0 && !soak { // each scenario is played in memory, and on one of the others
 				config.Every, config.First = len(kinds)-1, i-1
@@ -44,6 +43,18 @@ func TestScenarios(t *testing.T) {
 			runtimetest.Run(t, config)
 		})
 	}
+	if soak {
+		return
+	}
+	t.Run("snapshots", func(t *testing.T) { // they slow a scenario down several times
+		t.Parallel()
+		runtimetest.Run(t, runtimetest.Config{
+			NewBackend: func(t testing.TB) store.Backend { return kinds[0].Open(t) },
+			NewRuntime: start,
+			Snapshots:  true,
+			Every:      4, First: runtimetest.Rotate(t, 4),
+		})
+	})
 }
 
 func start(t testing.TB, _ string, opts helix.RuntimeOptions) helix.Runtime {
