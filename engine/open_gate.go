@@ -160,7 +160,7 @@ func (o *opening) unpause(ctx context.Context) (*session.Run, error) {
 			Expect: steps[i : i+1], ExpectVersion: version, To: steps[i+1],
 		})
 		if err == nil && !swap.OK {
-			err = session.ErrStale.WithMessage("session %s: it has changed since it was read", o.state.ID)
+			err = session.ErrStale.WithMessage("session %s has changed since it was read", o.state.ID)
 		}
 		if err != nil {
 			return nil, err

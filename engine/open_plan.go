@@ -132,7 +132,7 @@ func (o *opening) rewind(ctx context.Context) error {
 		return err
 	}
 	if to.Version > o.state.Version {
-		return session.ErrStale.WithMessage("session %s: it has changed since it was read", o.req.SessionID)
+		return session.ErrStale.WithMessage("session %s has changed since it was read", o.req.SessionID)
 	}
 	if to.Undone {
 		return session.ErrNotResumable.WithMessage("checkpoint %s was undone by a later rewind", to.ID)

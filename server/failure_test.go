@@ -119,7 +119,7 @@ func TestChatErrorsAreSentences(t *testing.T) {
 	}{
 		{http.StatusConflict, session.CodeRunning, http.MethodPost, "/chat", again, "", wire.Explain(session.CodeRunning)},
 		{http.StatusBadRequest, session.CodeInvalid, http.MethodPost, "/chat", map[string]any{"id": "s-2"}, "messages", "The request was not accepted: messages must not be empty."},
-		{http.StatusBadRequest, session.CodeInvalid, http.MethodGet, "/chat/s-1/stream?sdk=9", nil, "sdk", `The request was not accepted: sdk "9" is none of 5, 6, 7.`},
+		{http.StatusBadRequest, session.CodeInvalid, http.MethodGet, "/chat/s-1/stream?sdk=9", nil, "sdk", `The request was not accepted: sdk "9" is not one of 5, 6, 7.`},
 		{http.StatusNotFound, session.CodeUnknownAgent, http.MethodPost, "/chat", map[string]any{"id": "s-3", "agent": "y", "messages": p.messages}, "agent", `There is no agent named "y".`},
 	} {
 		answer := s.request(c.method, c.path, c.body, "Accept", "*/*")

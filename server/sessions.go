@@ -97,11 +97,11 @@ func (x *exchange) list() error {
 		CreatedAfter: q.time("createdAfter"), CreatedBefore: q.time("createdBefore"), PageRequest: q.page(),
 	}
 	if _, given := q.Values["activity"]; given && !request.Activity.Valid() {
-		q.refuse("activity", "%.40q is none of %v", request.Activity, session.Activities())
+		q.refuse("activity", "%.40q is not one of %v", request.Activity, session.Activities())
 	}
 	for _, status := range q.Values["status"] {
 		if !session.Status(status).Valid() {
-			q.refuse("status", "%.40q is none of %v", status, session.Statuses())
+			q.refuse("status", "%.40q is not one of %v", status, session.Statuses())
 		} else if !slices.Contains(request.Statuses, session.Status(status)) {
 			request.Statuses = append(request.Statuses, session.Status(status))
 		}

@@ -125,7 +125,7 @@ var (
 	ErrNotSupported   = &Error{Code: CodeNotSupported, Message: "not supported"}
 	ErrClosed         = &Error{Code: CodeClosed, Message: "closed"}
 	ErrUnknownAgent   = &Error{Code: CodeUnknownAgent, Message: "no such agent"}
-	ErrRemote         = &Error{Code: CodeRemote, Retryable: true, Message: "the remote agent is out of reach"}
+	ErrRemote         = &Error{Code: CodeRemote, Retryable: true, Message: "the remote agent is unreachable"}
 	ErrTruncated      = &Error{Code: CodeTruncated, Message: "the stream no longer has the requested chunks"}
 	ErrStreamClosed   = &Error{Code: CodeStreamClosed, Message: "the stream is closed"}
 )

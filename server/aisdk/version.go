@@ -32,5 +32,5 @@ func ParseVersion(text string) (Version, error) {
 	case "7":
 		return V7, nil
 	}
-	return 0, session.Invalid("sdk", "%.20q is none of 5, 6, 7", text)
+	return 0, session.Invalid("sdk", "%.20q is not one of 5, 6, 7", text)
 }
