@@ -166,7 +166,7 @@ func large(size int) string {
 // is over. Small ones, and those of others, do not wait for it.
 func TestNoRoomForABody(t *testing.T) {
 	t.Parallel()
-	s, url := reads(t, Limits{Body: 1 << 20, Buffered: 8 << 20, ReadTimeout: 50 * time.Millisecond})
+	s, url := reads(t, Limits{Body: 1 << 20, Buffered: 8 << 20, ReadTimeout: 500 * time.Millisecond})
 	held := s.budget.claim(Identity{User: "alice", Tenant: session.DefaultTenant})
 	if _, err := held.raise(t.Context(), 2<<20); err != nil { // all of alice's share
 		t.Fatal(err)

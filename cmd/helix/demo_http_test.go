@@ -85,7 +85,7 @@ func TestServedDemo(t *testing.T) {
 	for _, kind := range runtimes {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			d := serveDemo(t, writeDemo(t, "1ms", ""), runsOn(t, kind)...)
+			d := serveDemo(t, writeDemo(t, "5ms", ""), runsOn(t, kind)...)
 			for name, test := range scenes {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()

@@ -108,7 +108,7 @@ func TestMovedDeadline(t *testing.T) {
 			}
 			agent := &helix.Agent{
 				Name: "clerk", Model: scripted.New(scripted.Call("pick", struct{}{}), scripted.Text("Never mind.")).ByPosition(),
-				Tools: []helix.Tool{{Name: "pick", Execute: helix.OnClient[struct{}](), Deadline: 2 * time.Second}},
+				Tools: []helix.Tool{{Name: "pick", Execute: helix.OnClient[struct{}](), Deadline: 5 * time.Second}},
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
