@@ -28,6 +28,7 @@ func TestScenarios(t *testing.T) {
 		t.Run(kind.Name, func(t *testing.T) {
 			t.Parallel()
 			config := runtimetest.Config{
+				Pace:       2, // other packages are at work
 				NewBackend: func(t testing.TB) store.Backend { return kind.Open(t) },
 				NewRuntime: start,
 				Snapshots:  soak,
@@ -49,6 +50,7 @@ func TestScenarios(t *testing.T) {
 	t.Run("snapshots", func(t *testing.T) { // they slow a scenario down several times
 		t.Parallel()
 		runtimetest.Run(t, runtimetest.Config{
+			Pace:       2,
 			NewBackend: func(t testing.TB) store.Backend { return kinds[0].Open(t) },
 			NewRuntime: start,
 			Snapshots:  true,
