@@ -12,6 +12,11 @@ import (
 )
 
 // Executor runs agents. All runtimes implement it with the same behaviour.
+//
+// It belongs to one tenant. Within the tenant, only Execute checks the user, against the
+// one that the session belongs to; Submit has the tool's Approver. An application that
+// takes session ids from its users compares [session.State].UserID itself for the other
+// methods, or uses package server, which does.
 type Executor interface {
 	// Execute runs a turn: the first one of a new session, or the next one of an existing
 	// session. It returns once the turn is durably stored, or with an error such as

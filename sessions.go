@@ -7,7 +7,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Sessions reads and deletes the sessions of one tenant.
+// Sessions reads and deletes the sessions of one tenant. It does not check users; see
+// [Executor].
 type Sessions interface {
 	// Get returns a session: its status, custom state, waiting calls, counters and labels.
 	Get(ctx context.Context, id string) (*session.State, error)

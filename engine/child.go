@@ -243,7 +243,7 @@ func (a *agentCall) resume(ctx context.Context, state *session.State) (*Opened, 
 		return opened, err
 	}
 	// An abort may have ended the session since it was read. The call then has that end as its result.
-	if fresh, loadErr := a.t.sessions.Load(ctx, state.ID); loadErr == nil && fresh.Status != session.Active {
+	if fresh, loadErr := a.t.sessions.Load(ctx, state.ID); loadErr == nil && fresh.Status != session.Active && childOf(a.t.key.ID, fresh) == nil {
 		return a.resume(ctx, fresh)
 	}
 	return nil, err

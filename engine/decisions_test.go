@@ -43,6 +43,34 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
+func TestCheckReply(t *testing.T) {
+	t.Parallel()
+	calls := func(n int) *llm.Response {
+		r := &llm.Response{}
+		for range n {
+			r.Parts = append(r.Parts, session.Part{Kind: session.PartToolCall, Tool: "t"})
+		}
+		return r
+	}
+	for name, c := range map[string]struct {
+		reply     *llm.Response
+		refused   bool
+		retryable bool
+	}{
+		"none":          {nil, true, true},
+		"empty":         {&llm.Response{Parts: []session.Part{{Kind: session.PartText}, {Kind: session.PartReasoning}}}, true, true},
+		"a text":        {&llm.Response{Parts: []session.Part{{Kind: session.PartText, Text: "hi"}}}, false, false},
+		"a file":        {&llm.Response{Parts: []session.Part{{Kind: session.PartFile}}}, false, false},
+		"many calls":    {calls(maxCalls), false, false},
+		"one call more": {calls(maxCalls + 1), true, false},
+	} {
+		err := checkReply(c.reply)
+		if (err != nil) != c.refused || session.IsRetryable(err) != c.retryable {
+			t.Errorf("%s: %v, retryable %v", name, err, session.IsRetryable(err))
+		}
+	}
+}
+
 // The pauses between attempts to deliver a stop double, up to a limit.
 func TestStopDue(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"time"
 
@@ -124,6 +125,9 @@ func (h *Handle) result(ctx context.Context, sessions session.Store, run *sessio
 	used := run.Usage
 	for at := run; at.Kind != session.RunExecute && at.PreviousRunID != "" && at.Turn > run.Turn-maxContinued; {
 		before, err := sessions.Run(ctx, h.key.ID, at.PreviousRunID)
+		if errors.Is(err, session.ErrNotFound) || errors.Is(err, session.ErrCorrupt) {
+			break // the result of this run stands without it
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -147,7 +151,10 @@ func (h *Handle) Text(ctx context.Context) iter.Seq2[string, error] {
 				yield("", err)
 				return
 			case item.Frame == stream.FrameFail:
-				yield("", item.Error)
+				yield("", failureOf(item.Error))
+				return
+			case item.Frame == stream.FrameTruncated:
+				yield("", session.ErrTruncated.WithMessage("run %s: its first chunks were trimmed", h.run.ID))
 				return
 			case c == nil || c.Kind != stream.TextDelta || c.AgentID != h.key.ID:
 			case !yield(c.Delta, nil):
@@ -155,6 +162,14 @@ func (h *Handle) Text(ctx context.Context) iter.Seq2[string, error] {
 			}
 		}
 	}
+}
+
+// failureOf returns the failure of a run as an error that is never nil.
+func failureOf(failure *session.Error) error {
+	if failure == nil {
+		return session.ErrInternal
+	}
+	return failure
 }
 
 // Stream implements [helix.Run].

@@ -95,8 +95,11 @@ func (m *modelCall) generate(ctx context.Context) (modelReply, error) {
 		if !session.IsRetryable(err) || attempt > cfg.ModelRetries {
 			return reply, err
 		}
-		m.t.discardAttempt(attempt, err)
 		wait := backoff(cfg.RetryBackoff, attempt, err, rand.N[time.Duration])
+		if wait > maxRetryAfter {
+			return reply, err
+		}
+		m.t.discardAttempt(attempt, err)
 		m.t.h.log.WarnContext(ctx, "model.retried",
 			m.t.attrs("attempt", attempt, "wait", wait, "error", err)...)
 		if err := retry.Sleep(ctx, wait); err != nil {
@@ -107,6 +110,10 @@ func (m *modelCall) generate(ctx context.Context) (modelReply, error) {
 
 // maxBackoff is the longest wait between attempts that a provider did not ask for.
 const maxBackoff = time.Minute
+
+// maxRetryAfter is the longest wait that a provider may ask for. A run that would wait
+// longer fails at once: it would hold its session meanwhile, and nobody would see why.
+const maxRetryAfter = 2 * time.Minute
 
 // backoff is how long to wait after an attempt failed: as long as the provider says,
 // else base, doubled with each attempt. Half of that is jitter, so that many
@@ -282,14 +289,29 @@ func (s *sight) all() []session.Part {
 	return s.parts
 }
 
-// checkReply refuses a reply that says nothing and calls nothing.
+// maxCalls is how many calls a reply may make. They run at the same time.
+const maxCalls = 256
+
+// checkReply refuses a reply that says nothing and calls nothing, or makes too many
+// calls.
 func checkReply(r *llm.Response) error {
+	calls, empty := 0, true
 	if r != nil {
 		for i := range r.Parts {
-			if p := &r.Parts[i]; p.Kind == session.PartToolCall || p.Kind == session.PartFile || p.Text != "" {
-				return nil
+			p := &r.Parts[i]
+			if p.Kind == session.PartToolCall {
+				calls++
+			}
+			if p.Kind == session.PartToolCall || p.Kind == session.PartFile || p.Text != "" {
+				empty = false
 			}
 		}
 	}
-	return llm.Error(session.CodeBadReply, true, "the model returned an empty reply")
+	switch {
+	case empty:
+		return llm.Error(session.CodeBadReply, true, "the model returned an empty reply")
+	case calls > maxCalls:
+		return llm.Error(session.CodeBadReply, false, "the model made %d calls in one reply, at most %d are allowed", calls, maxCalls)
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"crypto/sha256"
 	"encoding/hex"
 	"log/slog"
@@ -263,13 +264,15 @@ func (r *Registry) agentNamed(ctx context.Context, name string, of *session.Stat
 	case err != nil:
 		return nil, session.ErrUnknownAgent.WithCause(err, "the agent %q could not be made", name)
 	case made == nil || made.Name != name:
-		return nil, session.ErrUnknownAgent.WithMessage("the factory of agent %q returned another agent", name)
+		return nil, session.ErrUnknownAgent.WithCause(errOtherAgent, "the factory of agent %q returned another agent", name)
 	}
 	if err := r.checkMade(made); err != nil {
 		return nil, err
 	}
 	return made, nil
 }
+
+var errOtherAgent = errors.New("the agent is nil or has another name")
 
 // checkMade checks an agent that a factory made, and all agents that it may call. A
 // name must not mean one agent in it and another in the registry, because agents are

@@ -171,7 +171,7 @@ func (r *relay) addEntries(ctx context.Context, pending, entries []session.Pendi
 		}
 		entry := session.Pending{
 			CallID: p.CallID, MessageID: p.MessageID, Tool: p.Tool, Input: p.Input, Kind: p.Kind, ApprovalID: p.ApprovalID,
-			Fingerprint: p.Fingerprint, Policy: p.Policy, CreatedAt: p.CreatedAt, Deadline: p.Deadline,
+			Fingerprint: session.Fingerprint(p.Tool, p.Input), Policy: p.Policy, CreatedAt: p.CreatedAt, Deadline: p.Deadline,
 		}
 		entry.Begin(t.key.ID, t.run.ID, now)
 		if err := entry.Check(); err != nil {

@@ -215,7 +215,7 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	transact.ListenQueues(d.dbos, noQueue)
 	err := r.host.Shutdown(ctx)
 	if stopped := transact.Shutdown(d.dbos, shutdownPatience); stopped != nil {
-		err = stopped
+		err = errors.Join(err, stopped)
 	}
 	d.loops.Wait()
 	return err

@@ -116,6 +116,9 @@ func (x *executor) definition(ctx context.Context, req *engine.OpenRequest) (*he
 		return nil, err
 	case agent != nil && agent.Name != state.Agent:
 		return agent, nil // Open refuses it, if the user may see the session
+	case req.Input.User.ID != "" && state.UserID != "" && req.Input.User.ID != state.UserID:
+		// Before a factory is asked: it would act for the session's user.
+		return nil, session.ErrNotFound.WithMessage("user %s has no such session", req.Input.User.ID)
 	}
 	return x.h.handler.Agent(ctx, state)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -87,6 +88,7 @@ type Host struct {
 	mu         sync.Mutex // guards the fields up to changed
 	closing    bool
 	handedOver bool             // Shutdown has cancelled the turns that were left
+	cutShort   bool             // a turn was among them, or was opened after that
 	turns      map[string]*Turn // by run id
 	children   map[string]*Turn // by run id of a child: the turn of the root
 	opening    map[string]bool  // runs that are about to be driven
@@ -211,12 +213,17 @@ func (h *Host) Shutdown(ctx context.Context) (err error) {
 	select {
 	case <-finished:
 	case <-ctx.Done():
-		if h.handOver() {
+		h.handOver()
+		<-finished
+		h.mu.Lock()
+		if h.cutShort {
 			err = ctx.Err()
 		}
-		<-finished
+		h.mu.Unlock()
 	}
-	h.stop()
+	if h.stop != nil { // Start was called
+		h.stop()
+	}
 	h.loops.Wait()
 	return err
 }
@@ -226,20 +233,25 @@ func (h *Host) Shutdown(ctx context.Context) (err error) {
 func CloseNow(shutdown func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := shutdown(ctx); !errors.Is(err, context.Canceled) {
-		return err
+	err := shutdown(ctx)
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		rest := slices.DeleteFunc(slices.Clone(joined.Unwrap()), func(err error) bool { return errors.Is(err, context.Canceled) })
+		return errors.Join(rest...)
 	}
-	return nil // its turns were handed over, as they should be
+	if errors.Is(err, context.Canceled) {
+		return nil // its turns were handed over, as they should be
+	}
+	return err
 }
 
-// handOver cancels all turns and reports whether there were any. Their leases are
-// released, so that other processes can continue them.
-func (h *Host) handOver() bool {
+// handOver cancels all turns. Their leases are released, so that other processes can
+// continue them.
+func (h *Host) handOver() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.handedOver = true
 	for _, t := range h.turns {
 		t.cancel(errClosing)
+		h.cutShort = true
 	}
-	return len(h.turns) > 0
 }

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"slices"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/session"
@@ -58,26 +59,35 @@ func (s *sessions) Delete(ctx context.Context, id string) ([]string, error) {
 	if err := session.CheckID(id); err != nil {
 		return nil, err
 	}
+	held := s.host.turnsOf(s.tenant)
 	deleted, err := s.store.Delete(ctx, id)
 	if err == nil {
-		s.host.stopDeleted(s.tenant, deleted)
+		stopDeleted(held, deleted)
 	}
 	return deleted, err
 }
 
 var errDeleted = session.ErrNotFound.WithMessage("the session was deleted")
 
-// stopDeleted cancels the turns of deleted sessions that this process holds. In other
-// processes the next write of the turn fails.
-func (h *Host) stopDeleted(tenant string, ids []string) {
-	deleted := make(map[session.Key]bool, len(ids))
-	for _, id := range ids {
-		deleted[session.Key{Tenant: tenant, ID: id}] = true
-	}
+// turnsOf returns the turns of a tenant's sessions that this process holds.
+func (h *Host) turnsOf(tenant string) []*Turn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	var held []*Turn
 	for _, t := range h.turns {
-		if deleted[t.Opened.Key] {
+		if t.Opened.Key.Tenant == tenant {
+			held = append(held, t)
+		}
+	}
+	return held
+}
+
+// stopDeleted cancels turns of deleted sessions. They were held before the deletion: a
+// session that was created since under the same id keeps its turn. In other processes
+// the next write of the turn fails.
+func stopDeleted(held []*Turn, deleted []string) {
+	for _, t := range held {
+		if slices.Contains(deleted, t.Opened.Key.ID) {
 			t.cancel(errDeleted)
 		}
 	}

@@ -69,6 +69,7 @@ func (h *Host) hold(opened *engine.Opened) *Turn {
 	}
 	if h.handedOver {
 		cancel(errClosing)
+		h.cutShort = true
 	}
 	return turn
 }

@@ -19,6 +19,8 @@ func modelScenarios() []Scenario {
 		{"retried", "a retryable error is a new attempt of the same step; what the failed one had streamed is discarded", modelRetried},
 		{"retries run out", "a model that keeps failing is asked four times; then the run fails with its error", modelRetriesRunOut},
 		{"retry after", "the delay that a provider requests replaces the backoff", modelRetryAfter},
+		{"retry after hours", "a run fails at once if its provider asks to wait for longer than two minutes", modelRetryAfterHours},
+		{"too many calls", "a reply with more than 256 calls fails the run, and no call is carried out", modelTooManyCalls},
 		{"not retryable", "an error that is not retryable fails the run at once", modelNotRetryable},
 		{"unclassified", "an error that the adapter did not classify fails the run as provider_error", modelUnclassified},
 		{"panics", "a model that panics fails the run, and the session continues", modelPanics},
@@ -85,6 +87,27 @@ func modelRetryAfter(s *Stage) {
 	if waited := time.Unix(0, asked.Load()).Sub(began); waited < wait {
 		s.Fatalf("the model was asked again after %s", waited)
 	}
+}
+
+func modelRetryAfterHours(s *Stage) {
+	model := scripted.New(scripted.RateLimited(time.Hour), scripted.Text("better"))
+	agent := newAgent(model)
+	x := s.Start(agent)
+	s.failed(s.Say(x, agent, "s-1", "Hi!"), code(session.CodeRateLimited))
+	s.same(len(model.Requests()), 1, "model calls")
+	s.ended(s.Result(s.Retry(x, "s-1")), helix.Completed)
+}
+
+func modelTooManyCalls(s *Stage) {
+	calls := make([]scripted.Part, 257)
+	for i := range calls {
+		calls[i] = scripted.Calling("double", num{i})
+	}
+	agent := newAgent(scripted.New(scripted.Reply(calls...), scripted.Reply(calls[1:]...), scripted.Text("better")), double())
+	x := s.Start(agent)
+	s.failed(s.Say(x, agent, "s-1", "Hi!"), code(session.CodeBadReply), "257", "256")
+	s.transcript("s-1", "user: Hi!")
+	s.ended(s.Result(s.Retry(x, "s-1")), helix.Completed)
 }
 
 func modelNotRetryable(s *Stage) {

@@ -3,6 +3,7 @@ package runtimetest
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -73,6 +74,13 @@ func (m *maker) agent(_ context.Context, request helix.FactoryRequest) (*helix.A
 	return m.make(request), nil
 }
 
+// made returns the requests so far.
+func (m *maker) made() []helix.FactoryRequest {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.requests)
+}
+
 func registryFactory(s *Stage) {
 	m := &maker{make: func(request helix.FactoryRequest) *helix.Agent {
 		agent := waitingAgent(onClient("pick"))
@@ -95,6 +103,12 @@ func registryFactory(s *Stage) {
 		s.ok(err, "execute")
 		s.same(s.Result(run).Status.Suspended(), true, "it waits")
 	}
+	made := len(m.made())
+	_, err := x.Execute(s.ctx(), helix.Named("made"), helix.Input{
+		SessionID: "s-ada", Message: helix.UserText("Hi!"), User: helix.User{ID: "bob"},
+	})
+	s.refused(err, helix.ErrNotFound, "bob")
+	s.same(len(m.made()), made, "agents that were made for another user's session")
 	s.refused(x.Register(m.make(helix.FactoryRequest{})), helix.ErrInvalid, "factory")
 	x.Kill()
 	y := s.StartOther(Options{LeaseTTL: lease})

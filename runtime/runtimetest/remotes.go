@@ -49,6 +49,7 @@ func remoteScenarios() []Scenario {
 		{"crash loop below", "a remote whose caller below the root fails because its processes keep dying is aborted", remoteCrashLoopBelow},
 		{"shutdown", "a caller that is shut down leaves the remote at work, and the next continues", remoteShutdown},
 		{"approval", "an approval inside a remote is asked for and given at the caller", remoteApproval},
+		{"approval without a fingerprint", "an approval inside a remote that sends no fingerprint of the input can be given", remoteApprovalUnmarked},
 		{"denial", "a denial reaches the call inside the remote", remoteDenial},
 		{"client tool", "a result submitted at the caller is the result of the call inside the remote", remoteClientTool},
 		{"at sight", "a call inside a remote can be answered as soon as it is seen", remoteAtSight},
@@ -716,6 +717,29 @@ func remoteApproval(s *Stage) {
 	s.bracketed("s-1")
 	s.nobodyWaits(x)
 	s.Submit(x, "s-1", deny(p.CallID, p.ApprovalID, ""), helix.SubmitAlreadyCompleted)
+}
+
+// unmarked is a remote that sends no fingerprints.
+type unmarked struct{ *server }
+
+func (u *unmarked) Status(ctx context.Context, sessionID string) (*helix.RemoteStatus, error) {
+	status, err := u.server.Status(ctx, sessionID)
+	if err == nil {
+		for i := range status.Pending {
+			status.Pending[i].Fingerprint = ""
+		}
+	}
+	return status, err
+}
+
+func remoteApprovalUnmarked(s *Stage) {
+	var ran tally
+	agent := parentOf(helix.SubAgent{Name: "child", Remote: &unmarked{s.signer(&ran)}})
+	x := s.Start(agent)
+	p := s.waiting(s.Say(x, agent, "s-1", "Hi!"), "sign")
+	s.Submit(x, "s-1", helix.Approve(p, helix.User{ID: "alice"}), helix.SubmitAccepted)
+	s.ended(s.resumed(x), helix.Completed)
+	s.same(ran.of("sign"), 1, "signatures")
 }
 
 func remoteDenial(s *Stage) {

@@ -157,7 +157,7 @@ func stopBeforeStart(s *Stage) {
 func stopBackoff(s *Stage) {
 	g := s.newGate()
 	agent := newAgent(scripted.New(
-		scripted.Takes(scripted.Reply(scripted.Do(g.enter), scripted.Failing(rateLimited(time.Hour))), scripted.Text("ok"))))
+		scripted.Takes(scripted.Reply(scripted.Do(g.enter), scripted.Failing(rateLimited(time.Minute))), scripted.Text("ok"))))
 	x := s.Start(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the model is asked", g.entered)

@@ -436,6 +436,8 @@ func streamTrimmed(s *Stage) {
 	floor, err := s.Backend.Streams().Trim(s.ctx(), "s-1", stream.TrimPolicy{Through: start})
 	s.ok(err, "trim")
 	s.same(floor, start, "the floor")
+	_, err = s.text(first)
+	s.refused(err, session.ErrTruncated, first.ID())
 	items := s.collect(first)
 	last := items[len(items)-1]
 	s.same([]any{last.Frame, last.Floor}, []any{stream.FrameTruncated, start}, "what a reader behind it gets")
