@@ -12,11 +12,11 @@ import (
 // when the model makes the call. An error or a panic requires approval.
 type Approval func(ctx context.Context, call *Call, input json.RawMessage) (bool, error)
 
-// ApproveAlways requires approval for every call.
-func ApproveAlways(context.Context, *Call, json.RawMessage) (bool, error) { return true, nil }
+// RequireApproval requires approval for every call.
+func RequireApproval(context.Context, *Call, json.RawMessage) (bool, error) { return true, nil }
 
-// ApproveWhen requires approval for calls whose input makes needs return true.
-func ApproveWhen[In any](needs func(ctx context.Context, in In) (bool, error)) Approval {
+// RequireApprovalWhen requires approval for calls whose input makes needs return true.
+func RequireApprovalWhen[In any](needs func(ctx context.Context, in In) (bool, error)) Approval {
 	return func(ctx context.Context, _ *Call, input json.RawMessage) (bool, error) {
 		var in In
 		if err := json.Unmarshal(input, &in); err != nil {

@@ -25,7 +25,7 @@ func ExampleApprove() {
 			fmt.Printf("paying %d to %s\n", in.Amount, in.To)
 			return "paid", nil
 		}),
-		Approval: helix.ApproveWhen(func(_ context.Context, in payment) (bool, error) { return in.Amount >= 100, nil }),
+		Approval: helix.RequireApprovalWhen(func(_ context.Context, in payment) (bool, error) { return in.Amount >= 100, nil }),
 		Approver: func(_ context.Context, answer *helix.Answer) error {
 			if answer.By.ID != "cfo" {
 				return errors.New("only the cfo decides on payments")

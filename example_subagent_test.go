@@ -20,7 +20,7 @@ func ExampleSubAgent() {
 	notary := &helix.Agent{
 		Name: "notary", Description: "Signs documents.",
 		Tools: []helix.Tool{{
-			Name: "sign", Description: "Sign a document.", Approval: helix.ApproveAlways,
+			Name: "sign", Description: "Sign a document.", Approval: helix.RequireApproval,
 			Execute: helix.Func(func(_ context.Context, _ *helix.Call, in document) (string, error) {
 				return in.Title + " is signed", nil
 			}),

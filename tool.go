@@ -26,7 +26,7 @@ type Tool struct {
 	// Execute runs a call; see [Func]. With [OnClient], whoever answers the call runs it.
 	Execute Callable
 	// Approval, if set, reports which calls a person must approve before they run; see
-	// [ApproveAlways] and [ApproveWhen].
+	// [RequireApproval] and [RequireApprovalWhen].
 	Approval Approval
 	// Approver, if set, decides who may answer a waiting call. It is called when an answer
 	// is submitted. An error refuses that answer, and the call stays open for others.

@@ -48,7 +48,7 @@ func Recall() helix.Tool {
 // approval.
 func Forget() helix.Tool {
 	return helix.Tool{
-		Name: "forget", Description: "Throw away all notes.", Idempotent: true, Approval: helix.ApproveAlways,
+		Name: "forget", Description: "Throw away all notes.", Idempotent: true, Approval: helix.RequireApproval,
 		Execute: helix.Func(func(_ context.Context, call *helix.Call, _ struct{}) (string, error) {
 			helix.Update(call, func(n *notebook) { n.Notes = []string{} })
 			return "forgotten", nil

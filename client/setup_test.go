@@ -166,7 +166,7 @@ func asker() *helix.Agent {
 		Tools: []helix.Tool{
 			{Name: "ask", Description: "Asks.", Execute: helix.OnClient[map[string]string]()},
 			{
-				Name: "pay", Description: "Pays.", Approval: helix.ApproveAlways,
+				Name: "pay", Description: "Pays.", Approval: helix.RequireApproval,
 				Execute: helix.Func(func(context.Context, *helix.Call, map[string]string) (string, error) { return "paid", nil }),
 			},
 		},

@@ -191,7 +191,7 @@ func approval(text Expression, schema Schema) (helix.Approval, error) {
 	case "", approveNever:
 		return nil, nil
 	case approveAlways:
-		return helix.ApproveAlways, nil
+		return helix.RequireApproval, nil
 	}
 	program, err := compile("approval", string(text), schema)
 	if err != nil {

@@ -107,7 +107,7 @@ func ExampleResume() {
 	clerk := &helix.Agent{
 		Name: "clerk",
 		Tools: []helix.Tool{{
-			Name: "refund", Description: "Refund an order.", Approval: helix.ApproveAlways,
+			Name: "refund", Description: "Refund an order.", Approval: helix.RequireApproval,
 			Execute: helix.Func(func(context.Context, *helix.Call, order) (string, error) { return "refunded", nil }),
 		}},
 	}

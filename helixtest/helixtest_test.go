@@ -183,7 +183,7 @@ func clerk() *helix.Agent {
 		Order int `json:"order"`
 	}
 	refund := helix.Tool{
-		Name: "refund", Description: "Refund an order.", Approval: helix.ApproveAlways,
+		Name: "refund", Description: "Refund an order.", Approval: helix.RequireApproval,
 		Approver: func(_ context.Context, a *helix.Answer) error {
 			if a.By.ID == "intern" {
 				return errors.New("not an intern")

@@ -24,7 +24,7 @@ func Example() {
 		Name:  "clerk",
 		Model: scripted.New(scripted.Call("sign", map[string]string{"what": "the lease"}), scripted.Text("The lease is signed.")),
 		Tools: []helix.Tool{{
-			Name: "sign", Description: "Sign a document.", Approval: helix.ApproveAlways,
+			Name: "sign", Description: "Sign a document.", Approval: helix.RequireApproval,
 			Execute: helix.Func(func(context.Context, *helix.Call, map[string]string) (string, error) { return "signed", nil }),
 		}},
 	}

@@ -55,7 +55,7 @@ func (s *service) agent() *helix.Agent {
 		return bossOf(away.SubAgent())
 	}
 	sign := helix.Tool{
-		Name: "sign", Description: "sign", Approval: helix.ApproveAlways, Idempotent: true,
+		Name: "sign", Description: "sign", Approval: helix.RequireApproval, Idempotent: true,
 		Execute: helix.Func(func(_ context.Context, _ *helix.Call, in number) (int, error) { return 2 * in.N, nil }),
 	}
 	return &helix.Agent{Name: "clerk", Tools: []helix.Tool{sign}, Model: scripted.New(

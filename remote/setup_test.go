@@ -91,7 +91,7 @@ type number struct {
 // clerk is an agent that needs a signature and a colour.
 func clerk() *helix.Agent {
 	sign := helix.Tool{
-		Name: "sign", Description: "sign", Approval: helix.ApproveAlways,
+		Name: "sign", Description: "sign", Approval: helix.RequireApproval,
 		Execute: helix.Func(func(_ context.Context, _ *helix.Call, in number) (int, error) { return 2 * in.N, nil }),
 	}
 	pick := helix.Tool{Name: "pick", Description: "pick", Execute: helix.OnClient[number]()}

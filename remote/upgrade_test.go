@@ -43,7 +43,7 @@ func openOffice(t *testing.T, file string) *office {
 	signer := &helix.Agent{
 		Name: "signer",
 		Tools: []helix.Tool{{
-			Name: "sign", Description: "sign", Approval: helix.ApproveAlways, Deadline: helix.NoDeadline,
+			Name: "sign", Description: "sign", Approval: helix.RequireApproval, Deadline: helix.NoDeadline,
 			Execute: helix.Func(func(_ context.Context, _ *helix.Call, in number) (int, error) { return 2 * in.N, nil }),
 		}},
 		Model: scripted.New(scripted.Call("sign", number{3}), scripted.Text("Signed.")).ByPosition(),

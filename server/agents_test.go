@@ -38,7 +38,7 @@ func staff(gate <-chan struct{}) []*helix.Agent {
 			return scripted.Call("publish", note{"a note on " + secret})
 		}),
 		Tools: []helix.Tool{
-			{Name: "publish", Description: "Publish.", Execute: helix.Func(publish), Approval: helix.ApproveAlways},
+			{Name: "publish", Description: "Publish.", Execute: helix.Func(publish), Approval: helix.RequireApproval},
 			{Name: "pick", Description: "Pick.", Execute: helix.OnClient[note]()},
 		},
 	}

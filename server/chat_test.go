@@ -32,7 +32,7 @@ type item struct {
 // desk is an agent that does what the last message names.
 func desk(script map[string]scripted.Step) *helix.Agent {
 	deletes := helix.Tool{
-		Name: "delete", Approval: helix.ApproveAlways,
+		Name: "delete", Approval: helix.RequireApproval,
 		Execute: helix.Func(func(_ context.Context, _ *helix.Call, in item) (string, error) {
 			return fmt.Sprint("deleted ", in.N), nil
 		}),

@@ -117,7 +117,7 @@ func (w *world) tool(name string) helix.Tool {
 	case "book":
 		tool.FinishWith = true
 	case "sign", "seal":
-		tool.Approval = helix.ApproveAlways
+		tool.Approval = helix.RequireApproval
 	}
 	tool.Execute = helix.Func(func(_ context.Context, call *helix.Call, in subject) (string, error) {
 		w.mu.Lock()

@@ -30,7 +30,7 @@ type deed struct {
 var notary = &helix.Agent{
 	Name: "notary", Description: "Signs documents.",
 	Tools: []helix.Tool{{
-		Name: "sign", Description: "Sign a document.", Approval: helix.ApproveAlways,
+		Name: "sign", Description: "Sign a document.", Approval: helix.RequireApproval,
 		Execute: helix.Func(func(_ context.Context, _ *helix.Call, in document) (deed, error) {
 			fmt.Println("signing", in.Title)
 			return deed{Number: 42}, nil

@@ -71,7 +71,7 @@ func deskAgents(dir string) map[string]*helix.Agent {
 				a.SubAgents = append(a.SubAgents, helix.SubAgent{Agent: agent(below)})
 				continue
 			}
-			tool := helix.Tool{Name: duty, Approval: helix.ApproveAlways, Execute: recorded(dir, duty)}
+			tool := helix.Tool{Name: duty, Approval: helix.RequireApproval, Execute: recorded(dir, duty)}
 			switch duty {
 			case "look":
 				tool.Approval = nil

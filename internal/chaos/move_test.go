@@ -27,7 +27,7 @@ func TestMove(t *testing.T) {
 			scripted.Call("pay", order{1}), scripted.Text("Paid."), scripted.Call("look", order{2}), scripted.Text("Looked."),
 		).ByPosition(),
 		Tools: []helix.Tool{
-			{Name: "pay", Approval: helix.ApproveAlways, Execute: helix.Func(func(_ context.Context, _ *helix.Call, in order) (int, error) { return in.N, nil })},
+			{Name: "pay", Approval: helix.RequireApproval, Execute: helix.Func(func(_ context.Context, _ *helix.Call, in order) (int, error) { return in.N, nil })},
 			{Name: "look", ReadOnly: true, Execute: helix.Func(func(_ context.Context, _ *helix.Call, in order) (int, error) { return in.N, nil })},
 		},
 	}

@@ -54,7 +54,7 @@ func story() string {
 // desk is the agent that the clients talk to. It does what the message names.
 func desk() *helix.Agent {
 	deletes := helix.Tool{
-		Name: "delete", Approval: helix.ApproveAlways,
+		Name: "delete", Approval: helix.RequireApproval,
 		Execute: helix.Func(func(_ context.Context, _ *helix.Call, in item) (string, error) {
 			return fmt.Sprint("deleted ", in.N), nil
 		}),

@@ -22,7 +22,9 @@ type deleting struct {
 	deleted func()
 }
 
-func (d *deleting) Sessions() session.Store { return &deletingSessions{d.Backend.Sessions(), d.deleted} }
+func (d *deleting) Sessions() session.Store {
+	return &deletingSessions{d.Backend.Sessions(), d.deleted}
+}
 
 type deletingSessions struct {
 	session.Store

@@ -100,7 +100,7 @@ func gated(t *tally, name string, gate helix.Approval) helix.Tool {
 
 func approvalWhen(s *Stage) {
 	var ran tally
-	pay := gated(&ran, "pay", helix.ApproveWhen(func(_ context.Context, in num) (bool, error) { return in.N > 10, nil }))
+	pay := gated(&ran, "pay", helix.RequireApprovalWhen(func(_ context.Context, in num) (bool, error) { return in.N > 10, nil }))
 	agent := newAgent(scripted.New(scripted.Reply(scripted.Calling("pay", num{10}), scripted.Calling("pay", num{11})), scripted.Text("Done.")), pay)
 	x := s.Start(agent)
 	res := s.waitsOn(x, agent, "s-1")
@@ -174,7 +174,7 @@ func approvalOtherInput(s *Stage) {
 		got.add("%d", n)
 		return n, nil
 	})
-	pay.Approval = helix.ApproveAlways
+	pay.Approval = helix.RequireApproval
 	x, agent, asked := s.asked(pay)
 	p := asked[0]
 	before := s.entries("s-1")
@@ -329,7 +329,7 @@ func approvalHooks(s *Stage) {
 			helix.Append(call, "notes", n)
 			return n, nil
 		})
-		t.Approval = helix.ApproveAlways
+		t.Approval = helix.RequireApproval
 		return t
 	}
 	agent := waitingAgent(keep("pay"), keep("burn"), onClient("pick"))
@@ -363,7 +363,7 @@ func approvalFails(s *Stage) {
 			ran.add(name)
 			return n, fn(ctx)
 		})
-		t.Approval = helix.ApproveAlways
+		t.Approval = helix.RequireApproval
 		return t
 	}
 	slow := failing("slow", func(ctx context.Context) error {
@@ -420,7 +420,7 @@ func (s *Stage) cutOff(idempotent bool) *tally {
 	var ran tally
 	g := s.newGate()
 	pay := countingTool(g, &ran, &journal{})
-	pay.Approval, pay.Idempotent = helix.ApproveAlways, idempotent
+	pay.Approval, pay.Idempotent = helix.RequireApproval, idempotent
 	agent := waitingAgent(pay, onClient("pick"))
 	x := s.mortal(agent)
 	res := s.waitsOn(x, agent, "s-1")

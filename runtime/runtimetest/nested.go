@@ -589,7 +589,7 @@ func nestedTwoResumes(s *Stage) {
 	agent := tower(2, named("child", scripted.New(scripted.Call("sign", num{3}), scripted.Text("signed")).ByPosition(),
 		newTool("sign", func(ctx context.Context, _ *helix.Call, n int) (int, error) { ran.add("sign"); return n, g.pass(ctx) })))
 	lowest := agent.Reaches()[2]
-	lowest.Tools[0].Approval = helix.ApproveAlways
+	lowest.Tools[0].Approval = helix.RequireApproval
 	x, y := s.Start(agent), s.StartOther(Options{Agents: []*helix.Agent{agent}})
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
 	s.approve(y, "sign")
@@ -751,7 +751,7 @@ func nestedKilledAmid(s *Stage) {
 	g := s.newGate()
 	var ran tally
 	tool := countingTool(g, &ran, &journal{})
-	tool.Approval = helix.ApproveAlways
+	tool.Approval = helix.RequireApproval
 	agent := tower(2, named("child", scripted.New(scripted.Call("pay", num{3}), scripted.Text("Who knows.")).ByPosition(), tool))
 	x := s.mortal(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)

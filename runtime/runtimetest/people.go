@@ -60,7 +60,7 @@ func guarded(t *tally, name string) helix.Tool {
 		t.add(name)
 		return 2 * n, nil
 	})
-	tool.Approval = helix.ApproveAlways
+	tool.Approval = helix.RequireApproval
 	return tool
 }
 

@@ -224,7 +224,7 @@ var histories = map[string]func(t *testing.T) (s *site, id string){
 	},
 	"suspended": func(t *testing.T) (*site, string) {
 		agent := counter(1)
-		agent.Tools[0].Approval = helix.ApproveAlways
+		agent.Tools[0].Approval = helix.RequireApproval
 		s := newSite(t, nil, agent)
 		s.say(agent, "s-1")
 		return s, s.queue + "__counter__s-1"

@@ -188,7 +188,7 @@ func TestWorkflowIDs(t *testing.T) {
 		Name: "clerk", Model: scripted.New(scripted.Call("count", in{1}), scripted.Text("Done."), scripted.Text("Again.")).ByPosition(),
 		Tools: counter(0).Tools,
 	}
-	agent.Tools[0].Approval = helix.ApproveAlways
+	agent.Tools[0].Approval = helix.RequireApproval
 	s := newSite(t, nil, agent)
 	result := s.say(agent, "s-1")
 	call := result.Pending[0]
