@@ -132,7 +132,7 @@ func (d *decoder) entries(n *yaml.Node, path string) []entry {
 		key, value := n.Content[i], n.Content[i+1]
 		switch {
 		case key.Kind != yaml.ScalarNode:
-			d.problem(at(key), path, "a key must be a text")
+			d.problem(at(key), path, "a key must be a string")
 			continue
 		case key.ShortTag() == "!!merge":
 			d.problem(at(key), path, "merge keys are not supported; write the keys out")

@@ -11,8 +11,8 @@ import (
 // meanwhile. Each attempt copies everything.
 const branchTries = 3
 
-// Branch copies a session into a new one, as [session.Lifecycle.Clone] does. A copy
-// of everything, which names no place, may end in a step whose calls are not all
+// Branch copies a session into a new one, as [session.Lifecycle.Clone] does. A clone
+// without a checkpoint or message count may end in a step whose calls are not all
 // done. In the copy, finished calls keep their results and what they wrote to custom
 // state; the others fail with an error that says why.
 func Branch(ctx context.Context, sessions session.Store, clone *session.Clone) (*session.State, error) {
@@ -50,7 +50,7 @@ func Branch(ctx context.Context, sessions session.Store, clone *session.Clone) (
 			return nil, err
 		}
 	}
-	return nil, session.ErrUnavailable.WithMessage("session %s changes too fast to be copied", clone.From)
+	return nil, session.ErrUnavailable.WithMessage("session %s changed during every attempt to copy it", clone.From)
 }
 
 // discardCopy deletes a copy that was just made, unless somebody has used it.
@@ -134,7 +134,7 @@ func whyUnfinished(row *session.Call, wait *session.Pending) *session.Error {
 	approved := wait != nil && wait.State == session.PendingAnswered
 	switch {
 	case approved && row != nil && row.Status == session.CallOpen:
-		return toolError(session.CodeToolNotRun, "the session was copied before %s, which was approved, was carried out", row.Tool)
+		return toolError(session.CodeToolNotRun, "%s was approved but had not run when the session was copied", row.Tool)
 	case row != nil && (row.Kind == session.CallClient || row.Kind == session.CallApproval && row.Status == session.CallOpen):
 		return toolError(session.CodeAbandoned, "the session continued without an answer")
 	case row != nil && row.Status == session.CallBegun && !row.ReadOnly && row.Rejected == nil:

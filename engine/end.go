@@ -120,7 +120,7 @@ func (t *turn) endFailed(ctx context.Context, key string, err *session.Error, ke
 		t.waits(t.flight).reconsider()
 		t.discardResults(t.flight, "answered")
 	}
-	return machine.Result{}, session.ErrUnavailable.WithMessage("answers keep arriving")
+	return machine.Result{}, session.ErrUnavailable.WithMessage("could not commit: answers arrived during every attempt")
 }
 
 func (t *turn) prepareFailure(ctx context.Context, key string, err *session.Error, keepState bool) {

@@ -21,7 +21,7 @@ func (o *opening) gate(ctx context.Context) error {
 		}
 		switch {
 		case run.Status == session.RunRunning && o.state.Status == session.Paused:
-			return session.ErrAlreadyRunning.WithMessage("the session is paused, and run %s is not over: resume it first, with nothing else", run.ID).WithSaw(o.state.Saw())
+			return session.ErrAlreadyRunning.WithMessage("the session is paused while run %s is unfinished; resume it without a message or checkpoint first", run.ID).WithSaw(o.state.Saw())
 		case run.Status == session.RunRunning:
 			return session.ErrAlreadyRunning.WithMessage("run %s is running", run.ID).WithSaw(o.state.Saw())
 		case o.state.SuspendedStep != "" && o.state.Status == session.Active && !run.Status.Suspended():

@@ -144,7 +144,7 @@ func collect(agents ...*helix.Agent) (map[string]*helix.Agent, error) {
 }
 
 func twice(name string) error {
-	return session.Invalid("agent "+name, "is registered already, as another definition; use the same *Agent for every run, or put the new one in its place with Replace")
+	return session.Invalid("agent "+name, "is already registered with another definition; use the same *Agent for every run, or call Replace")
 }
 
 // RegisterFactory registers a function that makes the agent of a name for each turn.
@@ -287,7 +287,7 @@ func (r *Registry) checkMade(made *helix.Agent) error {
 	defer r.mu.Unlock()
 	for name, a := range given {
 		if known := r.agents[name]; (known != nil && known != a) || (r.factories[name] != nil && a != made) {
-			return session.Invalid("agent "+made.Name, "calls another agent %q than the one that is registered; rename it", name)
+			return session.Invalid("agent "+made.Name, "calls an agent %q that differs from the registered one; rename it", name)
 		}
 		for i := range a.SubAgents {
 			sub := &a.SubAgents[i]
@@ -295,7 +295,7 @@ func (r *Registry) checkMade(made *helix.Agent) error {
 				continue
 			}
 			if at := r.remotes[sub.Name]; at == nil || !sameRemote(at.remote, sub.Remote) {
-				return session.Invalid("agent "+made.Name, "calls the remote agent %q, which is not registered as it is; "+
+				return session.Invalid("agent "+made.Name, "calls the remote agent %q, which is not registered with these settings; "+
 					"register an agent that calls it", sub.Name)
 			}
 		}

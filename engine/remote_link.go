@@ -137,7 +137,7 @@ func (r *Registry) addStandIns(given map[string]*helix.Agent) (map[string]*stand
 	}
 	for name, at := range found {
 		if given[name] != nil {
-			return nil, session.Invalid("agent "+name, "is remote, and another of that name is not: rename one of them")
+			return nil, session.Invalid("agent "+name, "is the name of both a remote and a local agent; rename one of them")
 		}
 		given[name] = &at.agent
 	}

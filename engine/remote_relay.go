@@ -199,7 +199,7 @@ func (r *relay) follow(ctx, away context.Context) (*helix.RemoteStatus, error) {
 		case status.Status.Ended(): // the outcome is known, although some chunks are not
 			return status, r.save(ctx)
 		default:
-			return nil, r.outOfReach(since, session.ErrUnavailable.WithMessage("its stream does not continue"))
+			return nil, r.outOfReach(since, session.ErrUnavailable.WithMessage("the remote's stream has stopped"))
 		}
 		if r.position.Sequence == before { // the reading was cut off, or shows the end of an earlier run
 			if err := retry.Sleep(away, pause); err != nil {

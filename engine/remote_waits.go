@@ -160,8 +160,8 @@ func (r *relay) requestResume(away context.Context, status *helix.RemoteStatus) 
 // with the sessions that route answers.
 func (r *relay) addEntries(ctx context.Context, pending, entries []session.Pending, now time.Time) ([]session.Pending, error) {
 	t := r.t
-	if len(pending) > maxProxied {
-		return nil, &remoteError{toolError(session.CodeSubAgent, "%d calls wait for people, at most %d are passed on", len(pending), maxProxied)}
+	if len(pending) > maxRelayedCalls {
+		return nil, &remoteError{toolError(session.CodeSubAgent, "%d calls wait for people, at most %d are passed on", len(pending), maxRelayedCalls)}
 	}
 	var fresh []session.Pending
 	var owned []session.Ownership
@@ -198,8 +198,8 @@ func (r *relay) addEntries(ctx context.Context, pending, entries []session.Pendi
 	return fresh, nil
 }
 
-// maxProxied is how many calls of a remote may wait for people here.
-const maxProxied = 1000
+// maxRelayedCalls is how many calls of a remote may wait for people here.
+const maxRelayedCalls = 1000
 
 // own routes answers to this session. It refuses calls that belong to another
 // session, because a remote chooses the ids of its calls.

@@ -141,7 +141,7 @@ func (r *tree) firstCall(ctx context.Context, parent string, ref *session.ChildR
 }
 
 // errUndone is the error with which agents end that a rewind undoes.
-var errUndone = toolError(session.CodeAbandoned, "the session went back to an earlier checkpoint")
+var errUndone = toolError(session.CodeAbandoned, "the session was rewound to an earlier checkpoint")
 
 // awaitEnd waits for the end of a stopped run, if this process drives it.
 func (h *Handler) awaitEnd(ctx context.Context, runID string) error {

@@ -25,9 +25,9 @@ type submission struct {
 	pending  *session.Pending // the call's entry in it
 }
 
-// Submit answers a call that waits for a person. The row of the call decides, in the
-// session that made it. A caller that does not know whether Submit succeeded can
-// repeat it.
+// Submit answers a call that waits for a person. The decision is made atomically in
+// the call's row, in the session that made the call. A caller that does not know
+// whether Submit succeeded can repeat it.
 func (h *Handler) Submit(ctx context.Context, key session.Key, answer helix.Submission) (*helix.Submitted, error) {
 	if err := session.CheckID(key.ID); err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (s *submission) approver(ctx context.Context) (func(context.Context, *helix
 	agent, err := s.h.Agent(ctx, s.owner)
 	if err != nil {
 		if unknown := session.AsError(err); unknown.Code != session.CodeUnknownAgent || unknown.Cause != nil {
-			return nil, session.ErrUnavailable.WithCause(err, "agent %s, which decides who may answer %s, cannot be made now", s.owner.Agent, s.pending.Tool)
+			return nil, session.ErrUnavailable.WithCause(err, "agent %s, whose policy decides on %s, could not be created", s.owner.Agent, s.pending.Tool)
 		}
 		if !s.pending.Policy {
 			return nil, nil

@@ -113,7 +113,7 @@ func (w *stepWaits) readAnswers(ctx context.Context) error {
 			return nil
 		}
 	}
-	return session.ErrCorrupt.WithMessage("session %s: a wait of message %s has no entry", w.t.key.ID, w.f.reply.ID)
+	return session.ErrCorrupt.WithMessage("session %s: a call of message %s waits but has no pending entry", w.t.key.ID, w.f.reply.ID)
 }
 
 // match assigns entries to the step's unanswered calls. It reports whether there is
@@ -170,7 +170,7 @@ func verdictOf(c *call, p *session.Pending) verdict {
 	case answer.Kind == session.PendingApproval && !answer.Approved:
 		return verdict{settles: true, failure: notApproved(answer.Reason)}
 	case answer.Kind == session.PendingApproval && p.Fingerprint != session.Fingerprint(c.Tool, c.part.Input):
-		return verdict{settles: true, failure: toolError(session.CodeToolDenied, "what was approved is not what was to be carried out")}
+		return verdict{settles: true, failure: toolError(session.CodeToolDenied, "the approved input differs from the call's input")}
 	case answer.Kind == session.PendingApproval:
 		return verdict{}
 	case answer.Error != "" && c.Kind == session.CallApproval:
@@ -267,7 +267,7 @@ func (w *stepWaits) gather(ctx context.Context, e effect) (machine.Result, error
 		w.reconsider()
 		w.t.discardResults(w.f, "answered")
 	}
-	return machine.Result{}, session.ErrUnavailable.WithMessage("answers keep arriving")
+	return machine.Result{}, session.ErrUnavailable.WithMessage("could not commit: answers arrived during every attempt")
 }
 
 // classify settles the calls that have been answered. It returns which of the others

@@ -106,7 +106,7 @@ func (x *exchange) chat() error {
 		return err
 	}
 	if state != nil && state.ParentID != "" {
-		return session.Invalid("id", "%q is the session of a sub-agent", in.ID)
+		return session.Invalid("id", "%q is the session of a sub-agent; use the conversation's root session", in.ID)
 	}
 	var turn *chatTurn
 	switch {

@@ -30,7 +30,7 @@ func (x *exchange) chatMessages() error {
 		return x.hide(state.ID, err)
 	}
 	switch {
-	case chat.HasMore != nil && *chat.HasMore: // the client reads on before it opens the stream
+	case chat.HasMore != nil && *chat.HasMore: // the client reads more pages before it opens the stream
 	case !chat.Running:
 		x.server.reloads.opens(x.browser(state.ID), "")
 	case !asked.tail:
@@ -51,7 +51,7 @@ type askedMessages struct {
 
 // messageParameters are the parameters of a chat's messages.
 var messageParameters = []parameter{
-	{name: "tail", kind: "boolean", about: "Include the committed part of the reply in progress, for a client that reads on from the sequence."},
+	{name: "tail", kind: "boolean", about: "Include the committed part of the reply in progress, for a client that then continues the stream at that sequence."},
 	{name: "offset", kind: "integer", about: "Return a page that starts with the message at this index; the oldest has index 0."},
 	{name: "limit", kind: "integer", about: "Return a page of this many messages, at most 200. Defaults to 50 with an offset. Without both, the newest messages are returned."},
 	{name: "includeReasoning", kind: "boolean", about: "Whether the model's reasoning is included. Defaults to true."},
@@ -104,7 +104,7 @@ func (x *exchange) chatOf(ctx context.Context, id string, asked *askedMessages) 
 }
 
 func errChanges(id string) error {
-	return session.ErrUnavailable.WithMessage("session %s changes too fast to read it", id)
+	return session.ErrUnavailable.WithMessage("session %s changed during every attempt to read it", id)
 }
 
 // recent returns a session with its newest messages that fit into a response, starting with

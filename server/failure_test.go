@@ -181,7 +181,7 @@ func TestChatRefusalsSayNothingOfTheInside(t *testing.T) {
 		{404, session.CodeNotFound, "/chat", with(with(said("done", "u1"), "trigger", "regenerate-message"), "messageId", "u8"), wire.Explain(session.CodeNotFound)},
 		{404, session.CodeNotFound, "/chat", map[string]any{"id": "nobody", "messages": []any{map[string]any{"role": "assistant", "parts": []any{}}}}, wire.Explain(session.CodeNotFound)},
 		{409, session.CodeNotResumable, "/chat", map[string]any{"id": "done", "messages": []any{map[string]any{"role": "assistant", "parts": []any{}}}}, wire.Explain(session.CodeNotResumable)},
-		{400, session.CodeInvalid, "/chat", said("a-sub-call_0123456789abcdef01234567", "u1"), `The request was not accepted: id "a-sub-call_0123456789abcdef01234567" has the form of a sub-agent's session, which cannot be chosen.`},
+		{400, session.CodeInvalid, "/chat", said("a-sub-call_0123456789abcdef01234567", "u1"), `The request was not accepted: id "a-sub-call_0123456789abcdef01234567" is reserved for sub-agents' sessions.`},
 		{400, session.CodeInvalid, "/chat", said("a b", "u1"), `The request was not accepted: id "a b" may contain only letters, digits and ._:@/-.`},
 		{400, session.CodeInvalid, "/chat", with(said("new", "u1"), "trigger", "dance"), `The request was not accepted: trigger "dance" is neither submit-message nor regenerate-message.`},
 		{400, session.CodeInvalid, "/chat", said("new", "u\n"), `The request was not accepted: messages[0].id "u\n" has a control or invalid character.`},

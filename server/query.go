@@ -89,5 +89,5 @@ var paging = []parameter{
 	{name: "limit", kind: "integer", about: "How many items, at most 200. Defaults to 50."},
 	{name: "cursor", kind: "string", about: "The next of the previous page."},
 	{name: "offset", kind: "integer", about: "How many items to skip, without a cursor; at most 1000000."},
-	{name: "total", kind: "boolean", about: "Count all items, which costs what it counts."},
+	{name: "total", kind: "boolean", about: "Also return the number of all items; the cost grows with it."},
 }

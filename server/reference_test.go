@@ -131,7 +131,7 @@ func words(kind string, required, repeated bool) string {
 func (r *apiPage) answers(rt *route) {
 	r.WriteString("\n")
 	if len(rt.answers) == 0 {
-		r.WriteString("It has no success.\n")
+		r.WriteString("It always fails.\n")
 	}
 	for _, a := range rt.answers {
 		switch {
@@ -164,14 +164,22 @@ func (r *apiPage) fields(t reflect.Type, always string) {
 	}
 }
 
-// inJSON gives the fields that a comment speaks of their names in JSON.
+// inJSON replaces the names of fields in a comment by their names in JSON. After
+// "the" the word is no field: "URL is the URL of a file".
 func (r *apiPage) inJSON(t reflect.Type, doc string) string {
 	for _, f := range reflect.VisibleFields(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name == "" || name == "-" {
 			continue
 		}
-		doc = regexp.MustCompile("(^|[ (])"+f.Name+"([ ,.:;)]|$)").ReplaceAllString(doc, "$1`"+name+"`$2")
+		field := regexp.MustCompile("(^|[ (])(the )?" + f.Name + "([ ,.:;)]|$)")
+		doc = field.ReplaceAllStringFunc(doc, func(found string) string {
+			m := field.FindStringSubmatch(found)
+			if m[2] != "" {
+				return found
+			}
+			return m[1] + "`" + name + "`" + m[3]
+		})
 	}
 	return doc
 }

@@ -169,7 +169,7 @@ func (x *exchange) executeIn(ctx context.Context, state *session.State, agent *h
 	case state != nil && x.who.Operator:
 		in.User.ID = state.UserID // the owner does not change
 	case state != nil && state.ParentID != "":
-		return nil, session.Invalid("sessionId", "%q is the session of a sub-agent", state.ID)
+		return nil, session.Invalid("sessionId", "%q is the session of a sub-agent; use the conversation's root session", state.ID)
 	}
 	done, err := x.mayRun(ctx, in.SessionID, in.RequestID)
 	if err != nil {

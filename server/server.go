@@ -161,7 +161,7 @@ func (x *exchange) agentFor(field string, state *session.State) (*helix.Agent, e
 		return x.server.agentOf(state)
 	}
 	if state.ParentID != "" {
-		return nil, session.Invalid(field, "%q is the session of a sub-agent", state.ID)
+		return nil, session.Invalid(field, "%q is the session of a sub-agent; use the conversation's root session", state.ID)
 	}
 	return x.server.agent("", state.Agent)
 }

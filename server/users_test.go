@@ -232,7 +232,7 @@ func intrude(t *testing.T, s *service, o operation, f *files, id string) {
 	}
 	makes := o.id == "post-start" || o.id == "post-chat"
 	if makes && session.CheckChosenID(id) != nil { // nobody may choose it, whether it is there or not
-		if status != http.StatusBadRequest || !strings.Contains(raw, "cannot be chosen") {
+		if status != http.StatusBadRequest || !strings.Contains(raw, "is reserved for sub-agents' sessions") {
 			t.Errorf("%s %s is %d for an id of the framework's: %s", o.method, e.on(o), status, raw)
 		}
 		return

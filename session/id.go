@@ -16,6 +16,7 @@ import (
 	"time"
 )
 
+// The maximum lengths of ids.
 const (
 	// MaxIDBytes is the maximum length of a session, run, call or request id.
 	MaxIDBytes = 256
@@ -187,7 +188,7 @@ func CheckChosenID(id string) error {
 		return err
 	}
 	if childIDs.MatchString(id) {
-		return Invalid("session id", "%q has the form of a sub-agent's session, which cannot be chosen", id)
+		return Invalid("session id", "%q is reserved for sub-agents' sessions", id)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func (s *Stage) guess(x helix.Executor, child *helix.Agent, kind string, g *gate
 		_, err := x.Execute(s.ctx(), child, helix.Input{
 			SessionID: id, Message: helix.UserText(forgedWords), User: helix.User{ID: fmt.Sprintf("eve-%d", i)},
 		})
-		s.refused(err, helix.ErrInvalid, "session id", "cannot be chosen")
+		s.refused(err, helix.ErrInvalid, "session id", "is reserved for sub-agents' sessions")
 	}
 	g.release()
 }

@@ -420,7 +420,7 @@ func (s *Stage) muted(child *helix.Agent, lasts time.Duration) *server {
 func remoteMute(s *Stage) {
 	g := s.newGate()
 	n := s.muted(busy(g), 1100*time.Millisecond)
-	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "unreachable", "does not continue")
+	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "unreachable", "stream has stopped")
 	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
 }
 
@@ -1344,7 +1344,7 @@ func remoteNames(s *Stage) {
 	x := s.Start(n.remotely())
 	for _, other := range []*helix.Agent{near, m.remotely()} {
 		_, err := x.Execute(s.ctx(), other, helix.Input{SessionID: "s-2", Message: helix.UserText("Hi!")})
-		s.refused(err, helix.ErrInvalid, "registered already")
+		s.refused(err, helix.ErrInvalid, "already registered")
 	}
 	for _, sub := range []helix.SubAgent{{}, {Remote: n}, {Remote: n, Name: "9"}, {Remote: n, Name: "a.b"}, {Remote: n, Name: "x", Agent: near}, {Agent: near, Name: "y"}} {
 		agent := newAgent(scripted.New(scripted.Text("ok")))

@@ -53,7 +53,7 @@ var sentences = map[session.Code]string{
 	session.CodeAnswered:    "This was answered in the meantime. Load the conversation again.",
 	session.CodeAwaiting:    "The agent is waiting for an answer. Give it first.",
 	session.CodePaused:      "The conversation is paused. Resume it first.",
-	session.CodeExpired:     "Nobody came back to this conversation in time, so it has ended. Retry it, or send a new message.",
+	session.CodeExpired:     "This conversation expired. Retry it, or send a new message.",
 
 	session.CodeNotFound:     "There is no such conversation, or no such message in it.",
 	session.CodeNotResumable: "The conversation cannot be continued there. Load it again, or send a new message.",
