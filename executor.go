@@ -53,6 +53,7 @@ type Executor interface {
 
 // Run is a handle on one run. Any process can hold one.
 type Run interface {
+	// SessionID returns the id of the run's session, and ID that of the run.
 	SessionID() string
 	ID() string
 	// Stream yields the run's chunks from the first one on, as they are written, and ends
@@ -67,6 +68,8 @@ type Run interface {
 	// Result waits for the run to end and returns its outcome. The error reports only that
 	// waiting failed: a failed run is a Result whose Err is not nil.
 	Result(ctx context.Context) (*Result, error)
+	// Interrupt and Abort stop this run, as the methods of [Executor] do. They never
+	// affect a later run of the session.
 	Interrupt(ctx context.Context, reason string) error
 	Abort(ctx context.Context, reason string) error
 	// Resume and Retry continue the run's session, as the methods of [Executor] do. They
@@ -172,7 +175,8 @@ type ResumeOptions struct {
 	// between.
 	ReplaceInput bool
 	// RequestID makes the call idempotent, as in [Input].
-	RequestID      string
+	RequestID string
+	// Hooks and EphemeralHooks are as in [Input].
 	Hooks          *Hooks
 	EphemeralHooks bool
 }
@@ -182,7 +186,8 @@ type RetryOptions struct {
 	// Agent is the agent's definition, as in [ResumeOptions].
 	Agent *Agent
 	// RequestID makes the call idempotent, as in [Input].
-	RequestID      string
+	RequestID string
+	// Hooks and EphemeralHooks are as in [Input].
 	Hooks          *Hooks
 	EphemeralHooks bool
 }

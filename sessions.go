@@ -22,8 +22,9 @@ type Sessions interface {
 	// Waiting returns the calls of all sessions, at any depth, that wait for people, in the
 	// order in which they began to wait.
 	Waiting(ctx context.Context, query session.WaitingQuery) (session.Page[session.Waiting], error)
-	// Delete deletes a session, its stream and the sessions of its sub-agents, stops their
-	// runs, and returns the ids of the deleted sessions.
+	// Delete deletes a session, its stream and the sessions of its sub-agents, and returns
+	// the ids of the deleted sessions. It stops their runs in this process; in another
+	// process a run ends at its next write, which fails.
 	Delete(ctx context.Context, id string) ([]string, error)
 }
 

@@ -65,6 +65,7 @@ func (s *Submission) check() error {
 // Continuation is how the session continues after an answer.
 type Continuation string
 
+// How a session continues.
 const (
 	// CallerResumes means that nothing is running: the caller resumes the session, now or
 	// after the other answers have been submitted.

@@ -58,7 +58,7 @@ type Call struct {
 	// tool or input that does not match the schema. It becomes the call's result.
 	Rejected *Error `json:"rejected,omitempty"`
 	// Result is the tool message, once settled. Writes are the call's changes of
-	// custom state. Output is set when the result completes the turn.
+	// custom state.
 	Result    *Message  `json:"result,omitempty"`
 	Writes    Writes    `json:"writes,omitzero"`
 	BegunAt   time.Time `json:"begunAt,omitzero"`

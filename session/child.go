@@ -65,8 +65,8 @@ func (c *ChildRef) Check() error {
 	return CheckJSON("remote", c.Remote)
 }
 
-// Replace makes c the successor of the reference was: c keeps the creation time of
-// was unless it has its own, and the field that makes the child remote.
+// Replace copies from was what a new reference inherits: the creation time and Remote,
+// unless c has its own.
 func (c *ChildRef) Replace(was *ChildRef) {
 	if c.CreatedAt.IsZero() {
 		c.CreatedAt = was.CreatedAt
@@ -77,8 +77,8 @@ func (c *ChildRef) Replace(was *ChildRef) {
 }
 
 // Update applies change to c. It returns an error if change does, if the result
-// cannot be stored, or if it refers to another session. What a replaced reference
-// keeps is kept; see [ChildRef.Replace].
+// cannot be stored, or if it refers to another session. The creation time and
+// Remote are preserved, as by [ChildRef.Replace].
 func (c *ChildRef) Update(change func(*ChildRef) error) error {
 	was := ChildRef{SessionID: c.SessionID, CreatedAt: c.CreatedAt, Remote: slices.Clone(c.Remote)}
 	if err := change(c); err != nil {

@@ -42,8 +42,8 @@ type Change struct {
 	// calls of its tree, which are in its ownership rows. If one of them was answered
 	// in the meantime, so that its entry no longer waits or its ownership is
 	// completed, the change is refused with [ErrAnswered], whose Calls name all such
-	// calls. What the change itself does to these calls does not count, and a call
-	// that has neither an entry nor an ownership row does not cause a refusal.
+	// calls. The check ignores the effects of this change. Calls without an entry or an
+	// ownership row pass.
 	Waits []string
 	// Own adds ownership rows to this session, which must be a root.
 	Own []Ownership
@@ -175,8 +175,9 @@ type TakeOver struct {
 	// Epoch is the epoch of the lease to take. Of several takeovers with the same
 	// epoch only the first succeeds.
 	Epoch int64
-	// Force takes a lease that has not expired: the holder of a root's lease may do so
-	// for its children, and a process for its own earlier claim.
+	// Force takes a lease that has not expired. It is for the holder of a root's lease,
+	// which takes the leases of its children, and for a process that a workflow engine
+	// chose.
 	Force bool
 }
 

@@ -77,8 +77,8 @@ func (s *State) CanSettleClose(runID string, run *Run) bool {
 }
 
 // Guard decides whether a commit may be applied to a session whose current run is
-// run, or nil. It returns nil if the commit may be applied, repeated if it already
-// was, and otherwise an error that carries the state of the session.
+// run, or nil. repeated is true if this commit was already applied. err is nil if the
+// commit may be applied or was; otherwise it carries the state of the session.
 func (c *Commit) Guard(state *State, run *Run) (repeated bool, err error) {
 	if c.Key != "" && state.LastCommit == c.Key {
 		return true, nil

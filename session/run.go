@@ -43,7 +43,7 @@ type Run struct {
 	// Attempts counts how often the run was lost without progress since; see
 	// [TakenOver.Attempts].
 	Attempts int `json:"attempts,omitempty"`
-	// ProgressVersion is the session's version at the last takeover or start.
+	// ProgressVersion is the session's version at the last takeover; 0 before the first.
 	ProgressVersion  int64            `json:"progressVersion,omitempty"`
 	CompletionReason CompletionReason `json:"completionReason,omitempty"`
 	Outcome          *Outcome         `json:"outcome,omitempty"`

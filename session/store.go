@@ -51,7 +51,9 @@ type Lifecycle interface {
 
 // Documents writes a session outside a run. Both methods raise the version and are
 // refused with [ErrAlreadyRunning] while the current run is running, even after
-// its lease has expired or was released; see [Edit.Guard] and [StatusChange.CheckIdle].
+// its lease has expired or was released, except an edit of metadata and child
+// references alone; see [Edit.AllowedDuringRun], [Edit.Guard] and
+// [StatusChange.CheckIdle].
 type Documents interface {
 	// Edit applies an edit. [Create], [Save], [Merge], [AppendMessages] and others are
 	// functions over it.

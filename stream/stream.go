@@ -224,6 +224,7 @@ type Manager interface {
 	// without waiting. Where Read yields a truncated frame, it fails with
 	// [session.ErrTruncated].
 	Chunks(ctx context.Context, id string, from int64, limit int) ([]Item, error)
+	// Info describes a stream. A stream that does not exist is [session.ErrNotFound].
 	Info(ctx context.Context, id string) (*Info, error)
 	// End closes a stream without an error: readers get the remaining chunks, then an
 	// end frame. An end with status paused pauses the stream. End does nothing if a

@@ -22,14 +22,14 @@
 //
 // Their deviations are accepted: replies without usage, without ids or indexes of calls,
 // with reasoning in reasoning_content or reasoning, with a stream that ends after its
-// finish reason, or a response that is not a stream. They are sent max_tokens, where OpenAI
-// and Azure are sent max_completion_tokens, and no prompt cache key. The key is sent to
-// the configured address, whichever server that is.
+// finish reason, or a response that is not a stream. Except for Azure, they receive
+// max_tokens instead of max_completion_tokens, and no prompt cache key. The API key is
+// sent to the configured address, whichever server that is.
 //
 // # Provider options
 //
-// The members of [llm.Settings.ProviderOptions] become members of the request, in
-// OpenAI's own words:
+// The members of [llm.Settings.ProviderOptions] become members of the request, with
+// the API's field names:
 //
 //	Settings: llm.Settings{
 //		ProviderOptions: json.RawMessage(`{
@@ -44,11 +44,11 @@
 //
 // # Reasoning
 //
-// With Responses, nothing is stored at OpenAI. What a model thought comes back to us
-// sealed and is sent again with the rest of the transcript, so that it continues
-// thinking where it was. A summary to read, which is streamed as reasoning, comes
-// only if the options ask for one. Models of OpenAI that are known to reason are asked
-// for their sealed reasoning; for others, under a name of one's own, set the option
+// With Responses, nothing is stored at OpenAI. OpenAI returns reasoning encrypted. The
+// adapter sends it back with the transcript, so the model keeps it between calls. A
+// summary to read, which is streamed as reasoning, comes only if the options ask for
+// one. The adapter requests encrypted reasoning from models of OpenAI that are known to
+// reason; for a model under another name, such as a deployment, set the option
 // reasoning.
 //
 // # Caching
@@ -71,6 +71,6 @@
 // documents and text; Chat Completions also takes sound (WAV, MP3), and documents only
 // as data URLs. Other files, and files in the model's own messages, are left out.
 // OpenAI's own tools, such as web search, can be switched on with the option tools,
-// which replaces the agent's; their calls are not shown. A refusal is a text with the
-// finish reason content-filter.
+// which is added to the agent's tools; their calls are not shown. A refusal is a text
+// with the finish reason content-filter.
 package openai

@@ -41,13 +41,7 @@ func (s *sessions) UpdateChild(
 			return nil, err
 		}
 		ref := copied(*was)
-		if err := change(&ref); err != nil {
-			return nil, err
-		}
-		if ref.SessionID != childID {
-			return nil, session.Invalid("child session id", "%q must stay %q", ref.SessionID, childID)
-		}
-		if err := ref.Check(); err != nil {
+		if err := ref.Update(change); err != nil {
 			return nil, err
 		}
 		swapped := false
