@@ -72,7 +72,7 @@ type AgentFailEvent struct {
 type AgentInterruptedEvent struct {
 	// Reason is the reason that was given to Interrupt.
 	Reason string
-	// Reply is the text of the last reply, as far as it came.
+	// Reply is the text of the last reply, as far as it was received.
 	Reply string
 	Steps int
 }

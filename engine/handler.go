@@ -21,7 +21,7 @@ type Config struct {
 	Backend store.Backend
 	// Runtime names the runtime. Runs record it, and only that runtime recovers them.
 	Runtime string
-	// LeaseTTL is how long a lease holds without renewal. A lease of 0 never expires.
+	// LeaseTTL is how long a lease holds without renewal. 0 means that leases never expire.
 	LeaseTTL time.Duration
 	// Hooks are called before the agent's own.
 	Hooks *helix.Hooks

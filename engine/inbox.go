@@ -149,9 +149,9 @@ func lateText(late *lateAnswer) string {
 	return fmt.Sprintf("Notice: the call of %s that had timed out has been answered since; %s.", late.Tool, answer)
 }
 
-// Deliver handles a wake: it tells a companion's end to the agent that called the
-// companion. It returns the session that can be resumed now, or nil. When that is
-// done, the wake is removed with [Handler.Delivered].
+// Deliver handles a wake: it notifies the caller that a companion has ended. It
+// returns the session that can be resumed now, or nil. When that is done, the wake is
+// removed with [Handler.Delivered].
 func (h *Handler) Deliver(ctx context.Context, wake session.Wake) (*session.Key, error) {
 	sessions := h.cfg.Backend.Sessions().Tenant(wake.Tenant)
 	state, err := sessions.Load(ctx, wake.SessionID)

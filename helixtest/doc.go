@@ -1,5 +1,5 @@
 // Package helixtest runs agents in tests: on a memory backend, with a scripted
-// model in the place of the agent's own.
+// model instead of the agent's.
 //
 //	func TestResearcher(t *testing.T) {
 //		m := scripted.New(
@@ -11,15 +11,15 @@
 //		…
 //	}
 //
-// [Run] runs one turn to its end and gives everything there is to check: how it
-// ended, the transcript, the tool calls, the state and the stream. The script
-// must fit: a step that was never played fails the test, and so does a question
-// that the script has no step for.
+// [Run] runs one turn to its end and returns everything to check: how it ended, the
+// transcript, the tool calls, the state and the stream. The script must fit: a step
+// that was never played fails the test, and so does a model call for which the
+// script has no step.
 //
 // A run that fails is a result, not a failed test, so that a test can expect
-// it; check [helix.Result.Status], or use [Output] and [State], which insist.
+// it; check [helix.Result.Status], or use [Output] and [State], which fail the test.
 //
-// A turn that waits for people gives its result then, with what waits in
+// If a turn waits for people, Run returns, with the waiting calls in
 // [helix.Result.Pending]. [Resume] answers and continues it with the rest of the
 // script:
 //

@@ -127,7 +127,7 @@ type Response struct {
 	// A call carries the provider's id in ProviderCallID; its CallID is not set.
 	Parts  []session.Part
 	Finish FinishReason
-	// Usage is counted the same way forevery provider: input tokens include those read from
+	// Usage is counted the same way for every provider: input tokens include those read from
 	// and written to a cache, output tokens include reasoning.
 	Usage session.Usage
 	// Model is the name of the model that answered.

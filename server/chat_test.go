@@ -700,7 +700,7 @@ func TestChatFailuresAreTyped(t *testing.T) {
 	wait()
 }
 
-// A page that reads on has what is committed of a reply of several steps, and no more.
+// A page that continues the stream has what is committed of a reply of several steps, and no more.
 func TestChatTail(t *testing.T) {
 	t.Parallel()
 	onBackends(t, func(t *testing.T, db store.Backend) {
@@ -728,7 +728,7 @@ func TestChatTail(t *testing.T) {
 		close(gate)
 		live := wait()
 		if got := tail(); got != live {
-			t.Errorf("a page that reads on shows\n%s\nnot\n%s", got, live)
+			t.Errorf("a page that continues the stream shows\n%s\nnot\n%s", got, live)
 		}
 		if got := whole(); got != live {
 			t.Errorf("a page that reads all shows\n%s\nnot\n%s", got, live)
@@ -834,7 +834,7 @@ func TestChatAnswersOfAnotherPage(t *testing.T) {
 		part.State, part.Output = aisdk.StateOutputAvailable, json.RawMessage(`{"lat":1}`)
 		late := p.open(http.MethodPost, "/chat?sdk=7", p.body(aisdk.TriggerSubmit, ""), false)
 
-		// A page that reads on from what was committed has the step that waited, too.
+		// A page that continues from what was committed has the step that waited, too.
 		other := s.page("chat-1")
 		chat := call[aisdk.Chat](s, http.StatusOK, http.MethodGet, "/chat/chat-1/messages?sdk=7&tail=1", nil)
 		other.messages = chat.Messages
@@ -845,7 +845,7 @@ func TestChatAnswersOfAnotherPage(t *testing.T) {
 		}
 		p.same()
 		if got := tail(); !strings.Contains(got, `"locate"`) || !strings.Contains(got, "It is here.") {
-			t.Errorf("the page that reads on shows\n%s", got)
+			t.Errorf("the page that continues the stream shows\n%s", got)
 		}
 	})
 }

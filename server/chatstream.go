@@ -230,7 +230,7 @@ func (x *exchange) catchUp(state *session.State, shot *store.Snapshot, from int6
 		return err
 	}
 	items = aisdk.Prune(state.ID, items)
-	if shot.Run.Status == session.RunRunning && !to.encoder.TakesBack() {
+	if shot.Run.Status == session.RunRunning && !to.encoder.CanDiscard() {
 		at, err := x.inFlight(ctx, shot, items)
 		if err != nil {
 			return x.hide(state.ID, err)

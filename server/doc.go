@@ -11,8 +11,8 @@
 //
 // # Streams
 //
-// GET /sse sends a session's stream. A client that was cut off at any byte can read on
-// from the last sequence it received. Readers pull from the store, so a slow reader
+// GET /sse sends a session's stream. A client that was cut off at any byte can
+// continue after the last sequence it received. Readers pull from the store, so a slow reader
 // delays no run; one that exceeds [Limits.WriteTimeout] is disconnected.
 //
 // # Shutdown

@@ -315,7 +315,7 @@ func TestInternalAgents(t *testing.T) {
 	})
 }
 
-// A stream ends when the token that it was opened with is taken back.
+// A stream ends when the token that it was opened with is revoked.
 func TestRevokedTokenEndsStreams(t *testing.T) {
 	t.Parallel()
 	gate := make(chan struct{})

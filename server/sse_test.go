@@ -74,7 +74,7 @@ func stored(t testing.TB, db store.Backend, id string) []string {
 	return out
 }
 
-// A reader that is cut off at any byte, and reads on from the last event that it
+// A reader that is cut off at any byte, and continues after the last event that it
 // has in full, sees every chunk once, in order: while the run works and after its end.
 func TestReconnectAtAnyByte(t *testing.T) {
 	t.Parallel()

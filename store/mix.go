@@ -13,7 +13,7 @@ import (
 // Mix is a backend that combines parts of others, such as sessions in one database
 // and streams in another. Close closes each part once.
 //
-// Where one backend needs one write, two need one after the other. A batch is
+// What is one write on one backend is two consecutive writes on two. A batch is
 // durable before its append returns, so it still precedes its caller's next write,
 // and deleting a session deletes its streams afterwards. If that fails, the
 // session is already deleted; deleting it again completes the deletion.

@@ -188,7 +188,7 @@ func (r *reading) next() bool {
 	return true
 }
 
-// words reads on until so many words have come, those that were taken back included.
+// words reads until so many words have arrived, including discarded ones.
 func (r *reading) words(n int) {
 	r.t.Helper()
 	for {
@@ -216,7 +216,7 @@ func (r *reading) count(kind stream.Kind) (n int) {
 	return n
 }
 
-// toEnd reads on to the end, and holds what was read to what is stored.
+// toEnd reads to the end, and compares what was read with what is stored.
 func (r *reading) toEnd(c *client.Client, want session.Status) {
 	r.t.Helper()
 	for r.next() {

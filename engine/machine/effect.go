@@ -43,7 +43,7 @@ type Effect struct {
 	Finish bool `json:"finish,omitempty"`
 }
 
-// Key identifies the effect among all effects ever.
+// Key is unique to the effect.
 func (e Effect) Key() string {
 	key := e.RunID + "/" + strconv.Itoa(e.Step) + "/" + string(e.Kind)
 	if e.CallID != "" {
@@ -62,9 +62,9 @@ func (e Effect) Session() session.Key { return session.Key{Tenant: e.Tenant, ID:
 type Next string
 
 // What may follow. Handlers decide it, because they know the agent's definition;
-// the machine only obeys, so that a deploy cannot change what was decided.
+// the machine follows the recorded decision, so that a deploy cannot change it.
 const (
-	NextNone   Next = ""       // nothing of its own: a call of a wave
+	NextNone   Next = ""       // the result of a call; the wave as a whole decides
 	NextTools  Next = "tools"  // carry out calls
 	NextGather Next = "gather" // gather answers again
 	NextModel  Next = "model"  // another step

@@ -147,7 +147,7 @@ func TestUseChatAsItComes(t *testing.T) {
 }
 
 // A client posts the whole conversation with every message, however long it is. The
-// first script has the long conversation, and each goes on in a branch of its own.
+// first script has the long conversation, and each continues in its own branch.
 func TestLongConversation(t *testing.T) {
 	t.Parallel()
 	server := startServer(t)

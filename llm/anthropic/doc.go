@@ -11,8 +11,8 @@
 //
 // # Provider options
 //
-// The members of [llm.Settings.ProviderOptions] become members of the request, in
-// Anthropic's own words:
+// The members of [llm.Settings.ProviderOptions] become members of the request, with
+// the API's field names:
 //
 //	Settings: llm.Settings{
 //		MaxOutputTokens: 16000,
@@ -29,16 +29,17 @@
 //
 // Thinking is streamed as reasoning and sent back with its signature, as the API
 // demands within a turn of tool calls. The budget counts towards the output tokens,
-// so set MaxOutputTokens above it. While thinking is on, the API refuses temperature
-// and top k, which are left out, and a forced tool choice, for which thinking is
-// switched off. The call that has to finish with an output forces a tool.
+// so set MaxOutputTokens above it. The API allows neither temperature, top k nor a
+// forced tool while thinking. The adapter omits the first two and turns thinking off
+// for a forced tool, as in the last call of an agent with an output type.
 //
 // # Caching
 //
 // With [llm.Cache] Prefix, the end of the instructions is marked to be cached, and
 // the tools before it with them. LatestTurn also marks the last result of the latest
 // batch of tool results. A TTL above five minutes asks for an hour, because the API has
-// nothing in between. Only the marks change in the part of a request that was sent before.
+// nothing in between. Between requests, only the marks move; the earlier part stays the
+// same.
 //
 // # What it cannot do
 //

@@ -11,7 +11,7 @@
 //
 // # Provider options
 //
-// [llm.Settings.ProviderOptions] is merged into the request, in the API's own words:
+// [llm.Settings.ProviderOptions] is merged into the request, with the API's field names:
 //
 //	Settings: llm.Settings{
 //		ProviderOptions: json.RawMessage(`{

@@ -34,8 +34,9 @@ type Provider struct {
 	// move from request to request; nothing else may change in the part that was sent
 	// before.
 	CacheMarks []string
-	// OnRequest, if set, is called with every request that arrives, and OnOutcome with what came of each recording: a
-	// provider can hold them to recordings of its own. OnRequest is called from several goroutines.
+	// OnRequest, if set, is called with every request that arrives, and OnOutcome with the
+	// outcome of each recording, so that a provider can compare them with its own
+	// recordings. OnRequest is called from several goroutines.
 	OnRequest func(t testing.TB, request *http.Request, body []byte)
 	OnOutcome func(t testing.TB, response *llm.Response, deltas []llm.Delta, err error)
 }

@@ -33,7 +33,7 @@ type Config struct {
 	// BaseURL is the address of the API, with the /v1. Defaults to the environment variable
 	// OPENAI_BASE_URL, and without it to OpenAI's own address.
 	BaseURL string
-	// Organization and Project are billed, for keys that belong to several.
+	// Organization and Project select what is billed if the key belongs to several.
 	Organization string
 	Project      string
 	// API is the API to use. Defaults to [Responses].

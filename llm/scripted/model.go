@@ -41,7 +41,7 @@ type ask struct {
 	position       int
 }
 
-// New returns a model that plays steps forevery agent without its own script.
+// New returns a model that plays steps for every agent without its own script.
 func New(steps ...Step) *Model {
 	return &Model{
 		firstTake: 1,
@@ -224,7 +224,7 @@ type TB interface {
 	Errorf(format string, args ...any)
 }
 
-// Check fails a test forevery step that was never played.
+// Check fails a test for every step that was never played.
 func (m *Model) Check(t TB) {
 	t.Helper()
 	for _, step := range m.Unused() {

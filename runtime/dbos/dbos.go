@@ -58,11 +58,11 @@ type Config struct {
 // part of it.
 type Queue struct {
 	// Concurrency is how many turns run at most in all processes, WorkerConcurrency
-	// in each. Zero is without limit.
+	// in each. 0 means no limit.
 	Concurrency       int
 	WorkerConcurrency int
 	// RateLimit is how many turns begin at most within RatePeriod, in all processes.
-	// Zero is without limit.
+	// 0 means no limit.
 	RateLimit  int
 	RatePeriod time.Duration
 	// Poll is how often a process looks for turns that wait. Defaults to 100

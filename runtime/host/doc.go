@@ -10,7 +10,7 @@
 // the turn. [machine.Machine] decides which effects follow from the results of the
 // wave before; it does no I/O. [engine.Handler] carries an effect out.
 //
-// A runtime decides where effects run, and what remembers which of them are done.
+// A runtime decides where effects run, and where it is recorded which are done.
 // That part is its [Driver]. The rest is in [Host]: the executor that applications
 // call, the registry of agents, the turns that this process holds, the renewal of
 // their leases, the sweep for runs whose process died and for deadlines, and

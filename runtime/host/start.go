@@ -18,8 +18,8 @@ type Start struct {
 	Agent     string          `json:"agent"`
 	Turn      int             `json:"turn"`
 	Kind      session.RunKind `json:"kind"`
-	// Position is the position of a turn that the process which opened it holds. It is nil
-	// if a process has to take the turn over first.
+	// Position is set if the process that opened the turn still holds it. Otherwise a
+	// process has to take the turn over first.
 	Position *machine.Position `json:"position,omitempty"`
 	// Detached is set for the turn of a detached companion.
 	Detached bool `json:"detached,omitempty"`

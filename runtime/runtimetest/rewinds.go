@@ -75,8 +75,8 @@ func (s *Stage) latest() (id string) {
 	return id
 }
 
-// spawner is an agent that spawns bob in its first turn, and again when it is taken
-// back.
+// spawner is an agent that spawns bob in its first turn, and again after it is
+// rewound.
 func spawner(mode helix.CompanionMode, helper *helix.Agent, more ...scripted.Step) *helix.Agent {
 	steps := append([]scripted.Step{
 		scripted.Reply(spawning("bob", "the task")), scripted.Text("Thanks."),

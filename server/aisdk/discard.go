@@ -39,7 +39,7 @@ func (e *Encoder) drop() {
 		return
 	}
 	kept := step{reply: e.step.reply, run: e.step.run, n: e.step.n, reset: true}
-	if e.TakesBack() {
+	if e.CanDiscard() {
 		e.forget()
 		e.emit(Chunk{Type: TypeResetStep})
 		e.step = kept
@@ -69,7 +69,7 @@ var errTakenBack = &session.Error{Code: session.CodeToolNotRun, Message: "the re
 
 // keepText removes all but the text of a reply that was cut off. Its complete calls follow.
 func (e *Encoder) keepText() {
-	if e.TakesBack() {
+	if e.CanDiscard() {
 		texts := e.step.texts
 		e.forget()
 		e.emit(Chunk{Type: TypeResetStep})

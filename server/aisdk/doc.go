@@ -7,10 +7,10 @@
 // the message of the user, so it is the same live, after a reload and in history,
 // whichever process runs the turn and however often a step was tried.
 //
-// There is one way from Helix to the parts of a UI message: chunks. An [Encoder]
-// makes them, live from what a run streams and, for what is committed, from the
-// transcript; [Apply] makes parts of them as the client does. So a reload shows
-// what was streamed.
+// Parts of a UI message are always built from chunks. An [Encoder] makes the chunks,
+// live from what a run streams and, for what is committed, from the transcript;
+// [Message.Apply] makes parts of them as the client does. So a reload shows what was
+// streamed.
 //
 // # Tools
 //
@@ -20,24 +20,24 @@
 // they are answered, so that addToolOutput and addToolApprovalResponse work on
 // them. While the run is suspended the call of the sub-agent itself has the output
 // {"status":"waiting"}: the client's helpers, which send the answers once every
-// call of the step is done, would wait for it otherwise. A message that is
-// complete ends in a step of its own if its last one had calls, so that the same
-// helpers do not send it again.
+// call of the step is done, would wait for it otherwise. If the last
+// step of a complete message had calls, an empty step follows, so that the same
+// helpers do not send the message again.
 //
-// A client that does not say its version is sent what every version reads. An approval
+// A client that names no version gets a format that all versions can read. An approval
 // is then a data part, and the call's output {"approvalId","approved","reason"}, given
 // with addToolOutput, is the decision.
 //
 // # Data parts
 //
-//	data-subagent       what an agent that was called does; its id is that of its session
+//	data-subagent       progress of a called agent; the part's id is the agent's session id
 //	data-subagent-text  (transient) a piece of its text
 //	data-output         the structured output
 //	data-state-patch    (transient) changes of custom state, RFC 6902
-//	data-approval       an approval, for clients that do not say that they are of version 6 or 7
-//	data-dropped        (transient) parts that were taken back: a model call was tried again
+//	data-approval       an approval, for clients that do not name version 6 or 7
+//	data-dropped        (transient) parts to remove, because a model call was retried
 //	data-<name>         an event of the application
 //
-// What the transcript does not hold, the application's events and what sub-agents
-// did, is gone after a reload once its step is committed.
+// After its step is committed, a reload no longer shows what the transcript does not
+// hold: the application's events and the progress of sub-agents.
 package aisdk

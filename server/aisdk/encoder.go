@@ -92,8 +92,8 @@ func NewEncoder(cfg Config) *Encoder {
 // Version returns the client's version.
 func (e *Encoder) Version() Version { return e.cfg.Version }
 
-// TakesBack reports whether the client can remove what a step has shown.
-func (e *Encoder) TakesBack() bool { return e.cfg.Version.TakesBack() && !e.cfg.OmitSteps }
+// CanDiscard reports whether the client can remove what a step has shown.
+func (e *Encoder) CanDiscard() bool { return e.cfg.Version.CanDiscard() && !e.cfg.OmitSteps }
 
 // Start returns the first chunk of every stream.
 func (e *Encoder) Start() []Chunk {

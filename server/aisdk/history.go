@@ -26,7 +26,7 @@ type Transcript struct {
 	Suspended bool
 	// Running is set while a run is in progress. Its reply is omitted, because a client that
 	// resumes the stream receives it from the beginning. With Begun it is included, and the
-	// client reads on from there.
+	// client continues the stream from there.
 	Running bool
 	Begun   bool
 	// Metadata is the metadata of the last run.

@@ -12,8 +12,8 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// anyTurn tells a turn of several steps and runs, of which any attempt may be taken
-// back.
+// anyTurn tells a turn of several steps and runs, of which any attempt may be
+// discarded.
 func anyTurn(t *rapid.T, s *script) stream.Item {
 	s.begin("run_1", user("u1", "go"))
 	for n := range rapid.IntRange(1, 4).Draw(t, "steps") {

@@ -17,8 +17,8 @@ const (
 	Default         = V5
 )
 
-// TakesBack reports whether a client can be told to drop what a step has shown.
-func (v Version) TakesBack() bool { return v == V7 }
+// CanDiscard reports whether a client of this version can remove what a step has shown.
+func (v Version) CanDiscard() bool { return v == V7 }
 
 // ParseVersion reads what a client says of itself; nothing is the default.
 func ParseVersion(text string) (Version, error) {

@@ -9,7 +9,7 @@ import (
 // their data is one of the types below, or [stream.End] for an end frame.
 //
 // End, fail and truncated are terminal: nothing follows them. A body that ends without one
-// was cut off; read on from the last sequence received.
+// was cut off; continue after the last sequence received.
 
 // Chunk is the data of a chunk frame, whose event id is the sequence, and of a rewound
 // frame, whose chunk contains the rewind's target.
@@ -29,8 +29,8 @@ type Fail struct {
 	Message   string       `json:"error"`
 	Code      session.Code `json:"code"`
 	Retryable bool         `json:"retryable,omitempty"`
-	// Recoverable reports that only this connection ended, not the stream: read on from the
-	// last sequence received. Otherwise the run failed.
+	// Recoverable reports that only this connection ended, not the stream: continue after
+	// the last sequence received. Otherwise the run failed.
 	Recoverable bool `json:"recoverable,omitempty"`
 }
 
