@@ -266,7 +266,7 @@ func readMessages(s *request.Scanner, limits *Limits) (wire.Messages, error) {
 		return wire.Text(text), err
 	}
 	if !s.IsList() {
-		return nil, s.Invalid("must be a text or a list of messages")
+		return nil, s.Invalid("must be a string or a list of messages")
 	}
 	var out wire.Messages
 	parts := 0

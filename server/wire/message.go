@@ -83,7 +83,7 @@ func (m *Messages) UnmarshalJSON(data []byte) error {
 	}
 	var list []UserMessage
 	if err := json.Unmarshal(data, &list); err != nil {
-		return session.Invalid("message", "must be a text or a list of messages: %v", err)
+		return session.Invalid("message", "must be a string or a list of messages: %v", err)
 	}
 	*m = list
 	return nil

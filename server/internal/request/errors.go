@@ -77,7 +77,7 @@ func (s *Scanner) mustBe(what string) error {
 	case c == '[':
 		kind = "a list"
 	case c == '"':
-		kind = "a text"
+		kind = "a string"
 	case c == 't' || c == 'f':
 		kind = "true or false"
 	case c == '-' || c >= '0' && c <= '9':

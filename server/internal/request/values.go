@@ -36,7 +36,7 @@ func (s *Scanner) text() (string, error) {
 		return "", nil
 	}
 	if c, ok := s.peek(); !ok || c != '"' {
-		return "", s.mustBe("a text")
+		return "", s.mustBe("a string")
 	}
 	raw, plain, err := s.quoted()
 	if err != nil {
