@@ -16,7 +16,8 @@ const name = provider.Anthropic
 type Config struct {
 	// Model is the model's name, such as claude-sonnet-4-5.
 	Model string
-	// APIKey is the key. Defaults to the environment variable ANTHROPIC_API_KEY.
+	// APIKey is the key. Defaults to the environment variable ANTHROPIC_API_KEY. It is
+	// sent to BaseURL, whichever server that is.
 	APIKey string
 	// BaseURL is the address of the API, without the /v1. Defaults to the environment
 	// variable ANTHROPIC_BASE_URL, and without it to Anthropic's own address.

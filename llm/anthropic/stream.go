@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/internal/provider"
@@ -24,7 +25,7 @@ type reader struct {
 type block struct {
 	*provider.Block
 	input     string // of a call, where it came at once
-	signature string
+	signature strings.Builder
 }
 
 // kept is what a thinking block needs to be sent back.
@@ -41,7 +42,17 @@ func (r *reader) exchange(ctx context.Context, call *provider.Call) error {
 		return err
 	}
 	defer answer.Body.Close()
+	defer r.sign()
 	return r.readAll(answer.Header, answer.Body)
+}
+
+// sign keeps the signatures, which may come in pieces.
+func (r *reader) sign() {
+	for _, b := range r.blocks {
+		if b.signature.Len() > 0 {
+			b.Keep(provider.Keep(name, kept{Signature: b.signature.String()}))
+		}
+	}
 }
 
 func (r *reader) readAll(header http.Header, body io.Reader) error {
@@ -109,7 +120,7 @@ func (r *reader) begin(c *contentBlock) *block {
 	case "thinking":
 		b.Block = r.reply.Begin(session.PartReasoning)
 		b.Add(c.Thinking)
-		b.sign(c.Signature)
+		b.signature.WriteString(c.Signature)
 	case "redacted_thinking":
 		b.Block = r.reply.Begin(session.PartReasoning)
 		b.Keep(provider.Keep(name, kept{Redacted: c.Data}))
@@ -132,19 +143,10 @@ func (b *block) add(d *delta) {
 	case "thinking_delta":
 		b.Add(d.Thinking)
 	case "signature_delta":
-		b.sign(d.Signature)
+		b.signature.WriteString(d.Signature)
 	case "input_json_delta":
 		b.Add(d.PartialJSON)
 	}
-}
-
-// sign keeps a signature, which may come in pieces.
-func (b *block) sign(piece string) {
-	if piece == "" {
-		return
-	}
-	b.signature += piece
-	b.Keep(provider.Keep(name, kept{Signature: b.signature}))
 }
 
 func (b *block) end() {

@@ -19,7 +19,7 @@ type Config struct {
 	// Model is the model's name, such as gemini-2.5-pro.
 	Model string
 	// APIKey is the key. Defaults to the environment variable GEMINI_API_KEY, and
-	// without it to GOOGLE_API_KEY.
+	// without it to GOOGLE_API_KEY. It is sent to BaseURL, whichever server that is.
 	APIKey string
 	// BaseURL is the address of the API, without the /v1beta. Defaults to the environment
 	// variable GOOGLE_GEMINI_BASE_URL, and without it to Google's own address.

@@ -103,7 +103,7 @@ func (r *reader) read(data []byte) error {
 		}
 	}
 	if f := e.PromptFeedback; f != nil && f.BlockReason != "" {
-		return llm.Error(session.CodeContentFilter, false, "%s", r.secrets.Redact(reason("gemini refused the prompt", f.BlockReason, f.BlockReasonMessage)))
+		return llm.Error(session.CodeContentFilter, false, "%s", r.reason("gemini refused the prompt", f.BlockReason, f.BlockReasonMessage))
 	}
 	return nil
 }
@@ -195,9 +195,9 @@ func (r *reader) finish(c *candidate) error {
 	case "", "FINISH_REASON_UNSPECIFIED":
 		return nil
 	case "MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE":
-		return provider.Malformed(name, "%s", r.secrets.Redact(reason("could not read the model's reply", c.FinishReason, c.FinishMessage)))
+		return provider.Malformed(name, "%s", r.reason("could not read the model's reply", c.FinishReason, c.FinishMessage))
 	case "MISSING_THOUGHT_SIGNATURE":
-		return llm.Error(session.CodeBadRequest, false, "%s", r.secrets.Redact(reason("gemini refused the transcript", c.FinishReason, c.FinishMessage)))
+		return llm.Error(session.CodeBadRequest, false, "%s", r.reason("gemini refused the transcript", c.FinishReason, c.FinishMessage))
 	}
 	r.finished = true
 	r.reply.Finish = finishes[c.FinishReason]
@@ -220,10 +220,10 @@ var finishes = map[string]llm.FinishReason{
 	"IMAGE_RECITATION":         llm.FinishContentFilter,
 }
 
-func reason(what, why, message string) string {
-	what += ": " + why
+func (r *reader) reason(what, why, message string) string {
+	what += ": " + r.secrets.Clip(why, 100)
 	if message != "" {
-		what += ": " + provider.Clip(message, 500)
+		what += ": " + r.secrets.Clip(message, 500)
 	}
 	return what
 }

@@ -16,6 +16,7 @@ type chatReader struct {
 	secrets  provider.Secrets
 	calls    []*chatCall
 	byIndex  map[int]*chatCall
+	byID     map[string]*chatCall
 	finished bool // a finish reason was given
 	counted  bool // usage came with it or after it
 	refused  bool // the model said why it does not answer
@@ -84,14 +85,40 @@ func (t *chatText) UnmarshalJSON(raw []byte) error {
 		return nil
 	}
 	var parts []struct {
-		Text     string   `json:"text"`
-		Thinking chatText `json:"thinking"`
+		Text     string    `json:"text"`
+		Thinking plainText `json:"thinking"`
 	}
 	if json.Unmarshal(raw, &parts) == nil {
+		var text, thinking strings.Builder
 		for i := range parts {
-			t.text += parts[i].Text
-			t.thinking += parts[i].Thinking.text
+			text.WriteString(parts[i].Text)
+			thinking.WriteString(string(parts[i].Thinking))
 		}
+		t.text, t.thinking = text.String(), thinking.String()
+	}
+	return nil
+}
+
+// plainText is a text, or parts of text without parts of their own: the nesting that a
+// server may send ends here.
+type plainText string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *plainText) UnmarshalJSON(raw []byte) error {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		*t = plainText(text)
+		return nil
+	}
+	var parts []struct {
+		Text string `json:"text"`
+	}
+	if json.Unmarshal(raw, &parts) == nil {
+		var joined strings.Builder
+		for i := range parts {
+			joined.WriteString(parts[i].Text)
+		}
+		*t = plainText(joined.String())
 	}
 	return nil
 }
@@ -204,7 +231,7 @@ func (r *chatReader) message(m *chatMessage) {
 func (r *chatReader) call(d *chatCallDelta) {
 	c := r.find(d)
 	if c.id == "" {
-		c.id = d.ID
+		r.identify(c, d.ID)
 	}
 	if c.Block == nil && d.Function.Name != "" {
 		c.Block = r.reply.Call(c.id, d.Function.Name)
@@ -227,10 +254,8 @@ func (r *chatReader) find(d *chatCallDelta) *chatCall {
 		}
 		return r.begin(d)
 	}
-	for _, c := range r.calls {
-		if d.ID != "" && c.id == d.ID {
-			return c
-		}
+	if c := r.byID[d.ID]; c != nil {
+		return c
 	}
 	if d.ID != "" || d.Function.Name != "" || len(r.calls) == 0 {
 		return r.begin(d)
@@ -239,8 +264,9 @@ func (r *chatReader) find(d *chatCallDelta) *chatCall {
 }
 
 func (r *chatReader) begin(d *chatCallDelta) *chatCall {
-	c := &chatCall{id: d.ID}
+	c := &chatCall{}
 	r.calls = append(r.calls, c)
+	r.identify(c, d.ID)
 	if d.Index != nil {
 		if r.byIndex == nil {
 			r.byIndex = map[int]*chatCall{}
@@ -248,6 +274,17 @@ func (r *chatReader) begin(d *chatCallDelta) *chatCall {
 		r.byIndex[*d.Index] = c
 	}
 	return c
+}
+
+// identify sets the id of a call. Of several calls with one id, the first has it.
+func (r *chatReader) identify(c *chatCall, id string) {
+	if c.id = id; id == "" || r.byID[id] != nil {
+		return
+	}
+	if r.byID == nil {
+		r.byID = map[string]*chatCall{}
+	}
+	r.byID[id] = c
 }
 
 // end handles the event that ends the stream.

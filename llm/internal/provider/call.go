@@ -61,9 +61,9 @@ const (
 	// maxErrorBody is more than any error needs.
 	maxErrorBody = 1 << 20
 	// maxAnswer bounds a whole answer: the reply is kept in memory.
-	maxAnswer = 512 << 20
+	maxAnswer = 64 << 20
 	// maxEvent bounds one event of a stream. Images come in one.
-	maxEvent = 128 << 20
+	maxEvent = 32 << 20
 )
 
 var errTooLarge = errors.New("the answer is too large")

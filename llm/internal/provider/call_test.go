@@ -68,8 +68,8 @@ func TestEventsAreBounded(t *testing.T) {
 		for _, err := range provider.Events(endless(stream)) {
 			last = err
 		}
-		if last == nil {
-			t.Errorf("%.10q: no error", stream)
+		if e := provider.Broken("test", last, nil); e.Code != session.CodeMalformed || e.Retryable {
+			t.Errorf("%.10q: got %v, retryable %v", stream, e, e.Retryable)
 		}
 	}
 }
@@ -109,8 +109,35 @@ func TestCallIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer answer.Body.Close()
-	if n, err := io.Copy(io.Discard, answer.Body); err == nil || n > 1<<30 {
-		t.Errorf("read %d bytes, %v", n, err)
+	n, err := io.Copy(io.Discard, answer.Body)
+	if e := provider.Broken("test", err, nil); n > 64<<20 || e.Code != session.CodeMalformed || e.Retryable {
+		t.Errorf("read %d bytes, %v, retryable %v", n, e, e.Retryable)
+	}
+}
+
+// The target of a redirection may contain a secret of another server. It is not followed and not repeated.
+func TestRedirectionsAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	for _, target := range []string{"http://other/?token=secret-of-another", "http://%zz/secret-of-another"} {
+		requests := 0
+		client := &http.Client{Transport: transport(func(*http.Request) *http.Response {
+			requests++
+			return &http.Response{
+				StatusCode: http.StatusTemporaryRedirect, Header: http.Header{"Location": {target}},
+				Body: io.NopCloser(strings.NewReader("see " + target)),
+			}
+		})}
+		call := &provider.Call{
+			Provider: "test", Client: provider.Client(client), URL: "http://h/", Header: provider.Header(nil),
+			Failure: func(http.Header, []byte) provider.Failure { return provider.Failure{} },
+		}
+		answer, err := call.Post(t.Context())
+		if err == nil {
+			_ = answer.Body.Close()
+		}
+		if !errors.Is(err, &session.Error{Code: session.CodeBadRequest}) || strings.Contains(err.Error(), "secret") || requests != 1 {
+			t.Errorf("%s: got %v after %d requests", target, err, requests)
+		}
 	}
 }
 

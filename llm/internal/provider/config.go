@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"slices"
@@ -15,32 +16,38 @@ func CheckBaseURL(provider, address string) error {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return llm.Error(session.CodeBadRequest, false, "%s: the base URL is not a web address", provider)
 	}
+	if u.User != nil { // errors contain the address
+		return llm.Error(session.CodeBadRequest, false, "%s: the base URL contains a user name: set Config.Headers instead", provider)
+	}
 	return nil
 }
 
 // Client returns a client that follows no redirection: the key and the transcript are for
-// the configured address and no other. [Broken] classifies a redirection.
+// the configured address and no other.
 func Client(client *http.Client) *http.Client {
 	if client == nil {
 		client = http.DefaultClient
 	}
 	out := *client
-	out.CheckRedirect = func(next *http.Request, _ []*http.Request) error {
-		status := http.StatusFound
-		if next.Response != nil {
-			status = next.Response.StatusCode
-		}
-		return &redirectError{status}
-	}
+	out.Transport = noRedirects{cmp.Or(client.Transport, http.DefaultTransport)}
 	return &out
 }
 
-// redirectError is the error of a redirection. It does not contain the target, which may
-// contain secrets.
-type redirectError struct{ status int }
+// noRedirects removes the target of a redirection, so that [http.Client] returns the answer
+// instead of following it. The target may contain secrets and be repeated in the body, which
+// is removed too.
+type noRedirects struct{ http.RoundTripper }
 
-// Error implements error.
-func (e *redirectError) Error() string { return "a redirection, which is not followed" }
+// RoundTrip implements [http.RoundTripper].
+func (t noRedirects) RoundTrip(request *http.Request) (*http.Response, error) {
+	answer, err := t.RoundTripper.RoundTrip(request)
+	if err == nil && answer.Header.Get("Location") != "" && answer.StatusCode >= 300 && answer.StatusCode < 400 {
+		answer.Header.Del("Location")
+		_ = answer.Body.Close()
+		answer.Body = http.NoBody
+	}
+	return answer, err
+}
 
 // HasHeader reports whether one of the named headers, in canonical form, is set: a gateway
 // may have authentication headers of its own.

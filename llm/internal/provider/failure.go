@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"io"
@@ -31,9 +32,13 @@ type Failure struct {
 	After time.Duration
 }
 
-// maxMessage is the maximum length of a provider's message, which is stored and streamed
-// with every failed attempt.
-const maxMessage = 1000
+// The maximum lengths of what a provider says, which is stored and streamed with every
+// failed attempt: of its message, of a body in another format, and of a name or an id.
+const (
+	maxMessage = 1000
+	maxBody    = 200
+	maxName    = 100
+)
 
 // Error returns the failure as a classified error without secrets.
 func (f *Failure) Error(secrets Secrets) *session.Error {
@@ -44,7 +49,7 @@ func (f *Failure) Error(secrets Secrets) *session.Error {
 	case "false":
 		retryable = false
 	}
-	e := llm.Error(code, retryable, "%s", secrets.Redact(f.text()))
+	e := llm.Error(code, retryable, "%s", f.text(secrets))
 	e.StatusCode = f.Status
 	if after := f.after(); after > 0 {
 		e.Cause = &llm.RetryAfterError{After: after}
@@ -52,7 +57,7 @@ func (f *Failure) Error(secrets Secrets) *session.Error {
 	return e
 }
 
-func (f *Failure) text() string {
+func (f *Failure) text(secrets Secrets) string {
 	var b strings.Builder
 	b.WriteString(f.Provider)
 	b.WriteString(" answered")
@@ -61,12 +66,12 @@ func (f *Failure) text() string {
 	}
 	for _, name := range []string{f.Type, f.Code} {
 		if name != "" && name != strconv.Itoa(f.Status) {
-			b.WriteString(" " + name)
+			b.WriteString(" " + secrets.Clip(name, maxName))
 		}
 	}
 	message := f.Message
 	if message == "" {
-		message = plain(f.Body)
+		message = secrets.Clip(plain(f.Body), maxBody)
 	}
 	if message == "" && f.Status >= 300 && f.Status < 400 {
 		message = "a redirection, which is not followed"
@@ -75,23 +80,23 @@ func (f *Failure) text() string {
 		message = http.StatusText(f.Status)
 	}
 	if message != "" {
-		b.WriteString(": " + Clip(message, maxMessage))
+		b.WriteString(": " + secrets.Clip(message, maxMessage))
 	}
 	for _, name := range []string{"Request-Id", "X-Request-Id"} {
 		if id := f.Header.Get(name); id != "" {
-			b.WriteString(" (request " + Clip(id, 100) + ")")
+			b.WriteString(" (request " + secrets.Clip(id, maxName) + ")")
 			break
 		}
 	}
 	return b.String()
 }
 
-// plain returns one short line of a body, which may be a proxy's web page.
+// plain returns a body as one line, or nothing for a proxy's web page.
 func plain(body string) string {
 	if strings.HasPrefix(strings.TrimSpace(body), "<") {
 		return "" // a page: its status says as much
 	}
-	return Clip(strings.Join(strings.Fields(body), " "), 200)
+	return strings.Join(strings.Fields(body), " ")
 }
 
 // Clip shortens text to at most n bytes, between runes.
@@ -185,10 +190,12 @@ func containsAny(text string, of ...string) bool {
 // Broken classifies an error without a response: a connection that could not be made or
 // broke, or events that could not be read.
 func Broken(provider string, err error, secrets Secrets) *session.Error {
-	if r, ok := errors.AsType[*redirectError](err); ok {
-		return (&Failure{Provider: provider, Status: r.status}).Error(secrets)
+	if errors.Is(err, errTooLarge) || errors.Is(err, bufio.ErrTooLong) {
+		// Another attempt would most likely read as much again.
+		return llm.Error(session.CodeMalformed, false, "the answer of %s is too large: at most %d MiB are read, and %d MiB of one event",
+			provider, maxAnswer>>20, maxEvent>>20)
 	}
-	text := secrets.Redact(Clip(err.Error(), maxMessage))
+	text := secrets.Clip(err.Error(), maxMessage)
 	if isDecoding(err) {
 		return llm.Error(session.CodeMalformed, true, "%s sent what cannot be read: %s", provider, text)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -109,6 +110,16 @@ func TestSecretsAreRemoved(t *testing.T) {
 	}
 	if text := failure.Error(secrets).Error(); !strings.Contains(text, "ordinary words are not") {
 		t.Errorf("got %q", text)
+	}
+	// A secret at the place where the text is cut is removed before the cut.
+	for _, before := range []int{990, 999, 1000} {
+		failure := provider.Failure{Provider: "test", Message: strings.Repeat("x", before) + key}
+		broken := provider.Broken("test", errors.New(failure.Message), secrets)
+		for _, text := range []string{failure.Error(secrets).Error(), broken.Error()} {
+			if strings.Contains(text, "sk-") {
+				t.Errorf("half a secret is left in %q", text)
+			}
+		}
 	}
 	if text := provider.NewSecrets("none").Redact("none of it"); text != "none of it" {
 		t.Errorf("a placeholder for a key tore a hole: %q", text)
@@ -322,6 +333,47 @@ func TestOptionsAreAMergePatch(t *testing.T) {
 		}
 		if got, err := provider.Body("test", []byte(`{"m":`+c.target+`,"n":1}`), options); err != nil || string(got) != want {
 			t.Errorf("%s with %s gives %s, %v, want %s", c.target, c.patch, got, err, want)
+		}
+	}
+}
+
+func TestBaseURLs(t *testing.T) {
+	t.Parallel()
+	for address, ok := range map[string]bool{
+		"https://h/v1": true, "http://127.0.0.1:1": true,
+		"": false, "h/v1": false, "ftp://h": false, "https://user:password@h": false, "https://user@h": false,
+	} {
+		if err := provider.CheckBaseURL("test", address); (err == nil) != ok || err != nil && strings.Contains(err.Error(), "password@") {
+			t.Errorf("%q: got %v", address, err)
+		}
+	}
+}
+
+// Counts of a server are data like any other: they are kept within what is possible.
+func TestImpossibleUsage(t *testing.T) {
+	t.Parallel()
+	r := provider.NewReply(nil)
+	r.Model = strings.Repeat("m", 1<<20)
+	r.Usage = session.Usage{InputTokens: math.MaxInt64, OutputTokens: -5, CacheReadTokens: 7}
+	out, err := r.Response()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (session.Usage{InputTokens: 1e12, CacheReadTokens: 7}); out.Usage != want || len(out.Model) > 200 {
+		t.Errorf("got %+v and a name of %d bytes", out.Usage, len(out.Model))
+	}
+}
+
+func TestLongestWait(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for _, f := range []*provider.Failure{
+		{Status: 429, After: 1000 * time.Hour},
+		{Status: 429, Header: http.Header{"Retry-After": {now.Add(1000 * time.Hour).UTC().Format(http.TimeFormat)}}},
+		{Status: 429, Header: http.Header{"Retry-After": {"1e300"}}},
+	} {
+		if after, ok := errors.AsType[*llm.RetryAfterError](f.Error(nil)); !ok || after.After != 24*time.Hour {
+			t.Errorf("%+v: got %v", f, after)
 		}
 	}
 }

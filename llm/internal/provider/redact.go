@@ -47,8 +47,12 @@ func (s Secrets) add(secret string) Secrets {
 
 func isCredential(header string) bool {
 	header = strings.ToLower(header)
-	return containsAny(header, "authorization", "api-key", "apikey", "token", "secret", "cookie")
+	return containsAny(header, "auth", "key", "token", "secret", "cookie", "password", "credential", "signature")
 }
+
+// Clip removes the secrets from a text and shortens it to at most n bytes; see the function
+// [Clip]. The secrets go first, because half of one would not be recognized.
+func (s Secrets) Clip(text string, n int) string { return Clip(s.Redact(text), n) }
 
 // Redact removes the secrets from a text.
 func (s Secrets) Redact(text string) string {

@@ -167,7 +167,7 @@ func (r *Reply) Partial() *llm.Response {
 }
 
 func (r *Reply) response(finish llm.FinishReason) *llm.Response {
-	out := &llm.Response{Finish: finish, Usage: r.Usage, Model: r.Model}
+	out := &llm.Response{Finish: finish, Usage: plausible(r.Usage), Model: Clip(r.Model, maxName)}
 	for _, b := range r.blocks {
 		part := b.part
 		switch part.Kind {
@@ -188,4 +188,15 @@ func (r *Reply) response(finish llm.FinishReason) *llm.Response {
 		out.Parts = append(out.Parts, part)
 	}
 	return out
+}
+
+// maxTokens is more than any model reads or writes. The sum of many such counts does not overflow.
+const maxTokens = 1e12
+
+// plausible returns usage whose counts are between 0 and maxTokens, whatever the server said.
+func plausible(u session.Usage) session.Usage {
+	for _, n := range []*int64{&u.InputTokens, &u.OutputTokens, &u.ReasoningTokens, &u.CacheReadTokens, &u.CacheWriteTokens} {
+		*n = min(max(*n, 0), maxTokens)
+	}
+	return u
 }

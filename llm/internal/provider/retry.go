@@ -10,7 +10,7 @@ import (
 // after returns how long the provider asks to wait, or 0.
 func (f *Failure) after() time.Duration {
 	if f.After > 0 {
-		return f.After
+		return min(f.After, maxAfter)
 	}
 	return RetryAfter(f.Header, time.Now())
 }
@@ -27,13 +27,14 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 			return bounded(s * float64(time.Second))
 		}
 		if at, err := http.ParseTime(value); err == nil {
-			return max(0, at.Sub(now))
+			return min(max(0, at.Sub(now)), maxAfter)
 		}
 	}
 	return renewal(h, now)
 }
 
-// maxAfter keeps a nonsensical number from overflowing a duration.
+// maxAfter is the longest wait that is reported. It also keeps a nonsensical number from
+// overflowing a duration.
 const maxAfter = 24 * time.Hour
 
 func bounded(ns float64) time.Duration {
