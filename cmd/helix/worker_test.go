@@ -67,9 +67,9 @@ func TestWorkerKilledInMidTurn(t *testing.T) {
 	first := f.worker()
 	tale := read(t, f.Client, "tale")
 	tale.words(5)
-	second := f.worker()
 	first.signal(os.Kill)
 	first.wait()
+	second := f.worker()
 	tale.toEnd(f.Client, session.Completed)
 	tellsStory(t, f.Client, "tale")
 	if n := tale.count(stream.StepStarted); n != 2 {

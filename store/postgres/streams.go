@@ -144,42 +144,23 @@ func (s *streams) Info(ctx context.Context, id string) (info *stream.Info, err e
 
 // End implements [stream.Manager].
 func (s *streams) End(ctx context.Context, id string, by stream.Producer, end stream.End) error {
-	if err := end.Check(); err != nil {
-		return err
-	}
-	end, err := end.Fit(s.b.config.MaxChunk)
+	how, err := stored.EndStream(id, end, s.b.config.MaxChunk)
 	if err != nil {
 		return err
 	}
-	output := end.Output // separate, so that it keeps its bytes
-	end.Output = nil
-	doc, err := session.Encode(&end)
-	if err != nil {
-		return session.ErrInvalid.WithCause(err, "stream %s: the end cannot be encoded", id)
-	}
-	return s.shut(ctx, id, by, func(h *streamHead) {
-		h.Status, h.EndDoc, h.Output, h.Failure = end.Closes(), doc, output, nil
-	})
+	return s.shut(ctx, id, by, how)
 }
 
 // Fail implements [stream.Manager].
 func (s *streams) Fail(ctx context.Context, id string, by stream.Producer, failure *session.Error) error {
-	if failure == nil {
-		failure = session.ErrInternal
-	}
-	doc, err := session.Encode(failure)
+	how, err := stored.FailStream(id, failure)
 	if err != nil {
-		return session.ErrInvalid.WithCause(err, "stream %s: the failure cannot be encoded", id)
+		return err
 	}
-	return s.shut(ctx, id, by, func(h *streamHead) {
-		h.Status, h.EndDoc, h.Output, h.Failure = stream.StatusFailed, nil, nil, doc
-	})
+	return s.shut(ctx, id, by, how)
 }
 
-// shut closes a stream. It does nothing if a later epoch has written to the
-// stream, or if the stream is already closed for good: the first call decides how
-// it ended.
-func (s *streams) shut(ctx context.Context, id string, by stream.Producer, how func(*streamHead)) error {
+func (s *streams) shut(ctx context.Context, id string, by stream.Producer, how *stored.StreamClose) error {
 	return s.b.transact(ctx, streamVerb(id, "close"), func(ctx context.Context, t *tx) error {
 		h, err := s.lock(ctx, t, id, by.Session)
 		if err != nil {
@@ -188,11 +169,9 @@ func (s *streams) shut(ctx context.Context, id string, by stream.Producer, how f
 		if h == nil {
 			return notFound("stream %s", id)
 		}
-		if h.Outdates(by) || h.Status == stream.StatusEnded || h.Status == stream.StatusFailed {
-			return nil
+		if h.Close(by, how) {
+			s.reopened(t, h, by)
 		}
-		how(h)
-		s.reopened(t, h, by)
 		return nil
 	})
 }

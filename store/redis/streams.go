@@ -135,37 +135,25 @@ func (s *streams) Info(ctx context.Context, id string) (*stream.Info, error) {
 
 // End implements [stream.Manager].
 func (s *streams) End(ctx context.Context, id string, by stream.Producer, end stream.End) error {
-	if err := end.Check(); err != nil {
-		return err
-	}
-	end, err := end.Fit(s.b.config.MaxChunk)
+	how, err := stored.EndStream(id, end, s.b.config.MaxChunk)
 	if err != nil {
 		return err
 	}
-	status, output := end.Closes(), end.Output // separate, so that it keeps its bytes
-	end.Output = nil
-	doc, err := session.Encode(&end)
-	if err != nil {
-		return session.ErrInvalid.WithCause(err, "stream %s: the end cannot be encoded", id)
-	}
-	return s.shut(ctx, id, by, status, doc, output, nil)
+	return s.shut(ctx, id, by, how)
 }
 
 // Fail implements [stream.Manager].
 func (s *streams) Fail(ctx context.Context, id string, by stream.Producer, failure *session.Error) error {
-	if failure == nil {
-		failure = session.ErrInternal
-	}
-	doc, err := session.Encode(failure)
+	how, err := stored.FailStream(id, failure)
 	if err != nil {
-		return session.ErrInvalid.WithCause(err, "stream %s: the failure cannot be encoded", id)
+		return err
 	}
-	return s.shut(ctx, id, by, stream.StatusFailed, nil, nil, doc)
+	return s.shut(ctx, id, by, how)
 }
 
-func (s *streams) shut(ctx context.Context, id string, by stream.Producer, status stream.Status, end, output, failure []byte) error {
+func (s *streams) shut(ctx context.Context, id string, by stream.Producer, how *stored.StreamClose) error {
 	keep := max(s.b.config.StreamTTL, 0).Milliseconds()
-	_, err := s.change(ctx, id, "close", "close", append(producer(id, by), string(status), end, output, failure, keep)...)
+	_, err := s.change(ctx, id, "close", "close", append(producer(id, by), string(how.Status), how.End, how.Output, how.Failure, keep)...)
 	return err
 }
 

@@ -43,6 +43,53 @@ func (h *StreamHead) Describe() (*stream.Info, error) {
 	return &out, nil
 }
 
+// StreamClose is how a stream is closed, encoded: by an end, whose output is separate so that
+// it keeps its bytes, or by a failure.
+type StreamClose struct {
+	Status               stream.Status
+	End, Output, Failure []byte
+}
+
+// EndStream checks and encodes the end of a stream whose chunks have at most maxChunk bytes.
+func EndStream(id string, end stream.End, maxChunk int) (*StreamClose, error) {
+	if err := end.Check(); err != nil {
+		return nil, err
+	}
+	end, err := end.Fit(maxChunk)
+	if err != nil {
+		return nil, err
+	}
+	out := &StreamClose{Status: end.Closes(), Output: end.Output}
+	end.Output = nil
+	if out.End, err = session.Encode(&end); err != nil {
+		return nil, session.ErrInvalid.WithCause(err, "stream %s: the end cannot be encoded", id)
+	}
+	return out, nil
+}
+
+// FailStream encodes the failure of a stream.
+func FailStream(id string, failure *session.Error) (*StreamClose, error) {
+	if failure == nil {
+		failure = session.ErrInternal
+	}
+	doc, err := session.Encode(failure)
+	if err != nil {
+		return nil, session.ErrInvalid.WithCause(err, "stream %s: the failure cannot be encoded", id)
+	}
+	return &StreamClose{Status: stream.StatusFailed, Failure: doc}, nil
+}
+
+// Close closes the stream and reports whether it did: nothing changes if a later epoch
+// has written to the stream, or if the stream is already closed for good, because the first
+// call decides how it ended.
+func (h *StreamHead) Close(by stream.Producer, how *StreamClose) bool {
+	if h.Outdates(by) || h.Status == stream.StatusEnded || h.Status == stream.StatusFailed {
+		return false
+	}
+	h.Status, h.EndDoc, h.Output, h.Failure = how.Status, how.End, how.Output, how.Failure
+	return true
+}
+
 // Outdates reports whether the producer's session already writes under a later
 // lease.
 func (h *StreamHead) Outdates(by stream.Producer) bool {
