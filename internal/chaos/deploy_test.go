@@ -114,7 +114,7 @@ func openSQL(t *testing.T, driver, dsn string) *sql.DB {
 func newerSQLite(t *testing.T, address string) newer {
 	path := strings.TrimPrefix(address, "sqlite:")
 	return newer{
-		db: openSQL(t, "sqlite", "file:"+path+"?_pragma=busy_timeout(10000)&_txlock=immediate"),
+		db: openSQL(t, "sqlite", "file:"+path+"?_pragma=busy_timeout(120000)&_txlock=immediate"),
 		steps: []string{
 			"ALTER TABLE sessions ADD COLUMN mood TEXT NOT NULL DEFAULT 'calm'",
 			"ALTER TABLE messages ADD COLUMN mood TEXT",
