@@ -104,19 +104,29 @@ func (h *Handle) Result(ctx context.Context) (*helix.Result, error) {
 			return nil, context.Cause(ctx)
 		}
 	}
+	failed := 0 // reads in a row
 	for wait := pollFirst; ; wait = min(2*wait, pollMost) {
 		run, err := sessions.Run(ctx, h.key.ID, h.run.ID)
-		if err != nil {
+		switch {
+		case err == nil:
+			failed = 0
+			if run.Status.Ended() && run.Outcome != nil {
+				return h.result(ctx, sessions, run)
+			}
+		case failed == maxFailedReads || !session.IsRetryable(err):
 			return nil, err
-		}
-		if run.Status.Ended() && run.Outcome != nil {
-			return h.result(ctx, sessions, run)
+		default:
+			failed++
 		}
 		if err := retry.Sleep(ctx, wait); err != nil {
 			return nil, err
 		}
 	}
 }
+
+// maxFailedReads is after how many failed reads in a row waiting for a result fails: a store that
+// is away for a moment must not end a wait of hours.
+const maxFailedReads = 5
 
 // maxContinued bounds how many runs the usage of a result is summed over.
 const maxContinued = 1000

@@ -1,0 +1,63 @@
+package local_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/runtime/local"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/memory"
+)
+
+// unreadable is a backend whose records of runs cannot be read for some times.
+type unreadable struct {
+	store.Backend
+	times atomic.Int64
+}
+
+func (u *unreadable) Sessions() session.Store { return unreadableSessions{u.Backend.Sessions(), u} }
+
+type unreadableSessions struct {
+	session.Store
+	u *unreadable
+}
+
+func (s unreadableSessions) Tenant(name string) session.Store {
+	return unreadableSessions{s.Store.Tenant(name), s.u}
+}
+
+func (s unreadableSessions) Run(ctx context.Context, id, runID string) (*session.Run, error) {
+	if s.u.times.Add(-1) >= 0 {
+		return nil, session.ErrUnavailable
+	}
+	return s.Store.Run(ctx, id, runID)
+}
+
+// A store that is away for a moment does not end the wait for a result; one that stays away does.
+func TestResultOfAnUnreadableStore(t *testing.T) {
+	t.Parallel()
+	db := &unreadable{Backend: memory.New(memory.Config{})}
+	agent := &helix.Agent{Name: "clerk", Model: scripted.New(scripted.Text("Hello!"))}
+	rt, err := local.New(local.Config{Backend: db, Agents: []*helix.Agent{agent}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rt.Close()
+	run, err := rt.Execute(t.Context(), agent, helix.Input{SessionID: "s", Message: helix.UserText("Hi!")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.times.Store(3)
+	if res, err := run.Result(t.Context()); err != nil || res.Text != "Hello!" {
+		t.Errorf("got %+v, %v", res, err)
+	}
+	db.times.Store(1000)
+	if res, err := run.Result(t.Context()); !errors.Is(err, session.ErrUnavailable) {
+		t.Errorf("got %+v, %v", res, err)
+	}
+}
