@@ -127,13 +127,14 @@ fi
 # -count=1: many tests run other processes, whose changes Go's test cache cannot see.
 # -timeout is per package; a later one in the arguments wins. It has room for the time that building Temporal takes.
 # -vet=off: make lint vets everything.
-# -p: most packages wait for servers, leases and other processes half of the time, so twice as many run as there are cores.
+# -p: packages wait for servers, leases and other processes, so one more runs than there are cores. With many more, what
+# waits on a slow machine waits too long.
 # The longest come first: one that begins last would run alone at the end.
 longest='./internal/chaos ./runtime/local ./cmd/helix ./store/postgres ./runtime/dbos ./runtime/temporal ./internal/webtest
 	./server ./engine ./store/redis ./store/sqlite ./store'
 cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 # shellcheck disable=SC2086 # a list
-set -- -count=1 -vet=off -timeout=30m -p=$((2 * cores)) "$@" $longest ./...
+set -- -count=1 -vet=off -timeout=30m -p=$((cores + 1)) "$@" $longest ./...
 if [ -z "$no_race" ]; then
 	CGO_ENABLED=1
 	export CGO_ENABLED

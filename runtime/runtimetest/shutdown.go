@@ -42,7 +42,7 @@ func (s *Stage) handOver(agent *helix.Agent, g *gate) (*helix.Result, helix.Run)
 	began := time.Now()
 	y := s.StartOther(Options{Agents: []*helix.Agent{agent}})
 	res := s.Result(s.Attach(y, "s-1"))
-	if waited := time.Since(began); waited > 10*time.Second {
+	if waited := time.Since(began); waited > 25*time.Second { // a lease is 30 seconds
 		s.Fatalf("the run was continued after %s", waited)
 	}
 	s.same(res.RunID, run.ID(), "run")

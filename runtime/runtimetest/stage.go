@@ -20,8 +20,9 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// patience limits every wait of a scenario. Only a failing one waits that long.
-const patience = 2 * time.Minute
+// patience limits every wait of a scenario. Only a failing one waits that long, or one on
+// a machine with much else to do.
+const patience = 5 * time.Minute
 
 // lease is how long an orphan waits for its takeover, where a scenario is about
 // that.
