@@ -103,7 +103,7 @@ func modelTooManyCalls(s *Stage) {
 	for i := range calls {
 		calls[i] = scripted.Calling("double", num{i})
 	}
-	agent := newAgent(scripted.New(scripted.Reply(calls...), scripted.Reply(calls[1:]...), scripted.Text("better")), double())
+	agent := newAgent(scripted.New(scripted.Reply(calls...), scripted.Reply(calls[:3]...), scripted.Text("better")), double())
 	x := s.Start(agent)
 	s.failed(s.Say(x, agent, "s-1", "Hi!"), code(session.CodeBadReply), "257", "256")
 	s.transcript("s-1", "user: Hi!")
