@@ -16,6 +16,7 @@ export class Lists {
     this.sessions = [];
     this.waiting = [];
     this.wait = pace;
+    this.looks = 0;
     document.addEventListener('visibilitychange', () => {
       if (!document.hidden) this.look();
     });
@@ -29,6 +30,7 @@ export class Lists {
 
   // look polls soon, and then every few seconds. It sends one request of each kind at a time, and at most one per second.
   look() {
+    this.looks++;
     this.next(Math.max(0, (this.last ?? 0) + hurry - performance.now()));
   }
 
@@ -46,7 +48,7 @@ export class Lists {
   }
 
   async read() {
-    const id = this.id;
+    const { id, looks } = this;
     let sessions, waiting, current;
     try {
       [sessions, waiting] = await Promise.all([get('/sessions?roots=true&limit=30'), get('/waiting?limit=20')]);
@@ -63,7 +65,7 @@ export class Lists {
     this.waiting = waiting.items;
     this.more = waiting.hasMore;
     this.draw();
-    if (id !== this.id) return;
+    if (id !== this.id || looks !== this.looks) return; // something has happened since; the next poll tells
     this.listed = !!current; // the server knows it, and it may become too old for the list
     this.news(current, waiting.items.filter(call => call.rootSessionId === id).map(call => call.call.toolCallId));
   }

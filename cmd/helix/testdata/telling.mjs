@@ -347,11 +347,14 @@ const cases = {
     const messages = Array.from({ length: 1000 }, (_, i) => ({
       id: `m-${i}`, role: i % 2 ? "assistant" : "user", parts: [{ type: "text", text: `Message ${i}. ` + "word ".repeat(40) }],
     }));
-    await page.route("**/messages?sdk=7", (route) => route.fulfill({ json: { sessionId: "long", messages, running: false, waiting: [] } }));
+    await page.route("**/messages?sdk=7", async (route) => {
+      const answer = await route.fetch();
+      const { messages: more, ...rest } = answer.ok() ? await answer.json() : { messages: [], running: false, waiting: [] };
+      await route.fulfill({ json: { sessionId: "long", ...rest, messages: [...messages, ...more] } });
+    });
     await page.goto(`${url}/#assistant/long-${Date.now()}`);
     await page.reload();
     await page.waitForFunction(() => document.querySelectorAll(".message").length === 1000);
-    await page.unroute("**/messages?sdk=7");
     await page.evaluate(() => {
       window.changes = [];
       new MutationObserver((records) => {
