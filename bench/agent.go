@@ -87,20 +87,28 @@ type list struct {
 	Items []string `json:"items"`
 }
 
-// agentOf is an agent with one tool, which has an effect; growing makes it append
-// to the state.
-func agentOf(model llm.Model, growing bool) *helix.Agent {
+// work is what the tool does.
+type work string
+
+const (
+	effect       work = ""               // it has an effect, so the call is recorded before it runs
+	growingState work = "-growing-state" // it also appends to the state
+	reading      work = "-read-only"     // it has none, so a step is one commit
+)
+
+// agentOf is an agent with one tool.
+func agentOf(model llm.Model, of work) *helix.Agent {
 	agent := &helix.Agent{Name: "bench", Model: model, MaxSteps: helix.Unlimited}
-	if growing {
+	if of == growingState {
 		agent.State = helix.StateOf(list{})
 	}
 	agent.Tools = []helix.Tool{{
-		Name: "work", Description: "Works.",
+		Name: "work", Description: "Works.", ReadOnly: of == reading,
 		Execute: helix.Func(func(_ context.Context, call *helix.Call, _ struct {
 			N int `json:"n"`
 		},
 		) (string, error) {
-			if growing {
+			if of == growingState {
 				helix.Append(call, "items", "an item of the list, some forty bytes long")
 			}
 			return text, nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,22 +14,32 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// floor is the bare write of the rows that a commit writes, with no checks and
-// no logic.
+// floor is the least that any design could do with the same facts: it writes the
+// rows of a commit in one durable transaction and one round trip, with prepared
+// statements, no checks and no logic.
 type floor interface {
 	// begin makes a session to write to.
 	begin(ctx context.Context, id string) error
-	// reply and results are the two commits of a tool step, of which the second may
-	// write custom state, too; both is the one commit of a step that needs only one.
-	// Steps of a session count from 0.
+	// reply and results are the two commits of a step whose call has an effect, each
+	// with its chunks. The second may write custom state, too. Steps of a session count
+	// from 0.
 	reply(ctx context.Context, id string, n int) error
 	results(ctx context.Context, id string, n int, growing bool) error
+	// whole is the one commit of a step whose calls have no effect, with its chunks.
+	whole(ctx context.Context, id string, n int) error
+	// both is the same commit without chunks.
 	both(ctx context.Context, id string, n int) error
+	// bare is a durable transaction that changes one row.
+	bare(ctx context.Context, id string, n int) error
 	Close() error
 }
 
-// floorStep performs the two commits of a step.
-func floorStep(ctx context.Context, f floor, id string, n int, growing bool) error {
+// floorStep performs the commits of a step.
+func floorStep(ctx context.Context, f floor, id string, n int, of work) error {
+	if of == reading {
+		return f.whole(ctx, id, n)
+	}
+	growing := of == growingState
 	if err := f.reply(ctx, id, n); err != nil {
 		return err
 	}
@@ -64,7 +75,8 @@ func namesOf(n int) names {
 type payload struct {
 	assistant, tool, call     []byte
 	replyChunks, resultChunks [][]byte
-	patch                     []byte // the further chunk of a result that changes state
+	wholeChunks               [][]byte // both
+	patch                     []byte   // the further chunk of a result that changes state
 }
 
 func newPayload() payload {
@@ -89,7 +101,7 @@ func newPayload() payload {
 	start.CallID, start.Tool, start.Arguments = floorCall, "work", part.Input
 	end.CallID, end.Tool, end.Result, end.Success = floorCall, "work", json.RawMessage(`"`+text+`"`), true
 	patch.Patches = []session.Patch{{Op: "add", Path: "/items/-", Value: json.RawMessage(`"an item of the list, some forty bytes long"`)}}
-	return payload{
+	p := payload{
 		assistant: must(session.Encode(&assistant)),
 		tool:      must(session.Encode(&tool)),
 		call: must(session.Encode(&session.Call{
@@ -99,6 +111,8 @@ func newPayload() payload {
 		resultChunks: [][]byte{must(end.Encode())},
 		patch:        must(patch.Encode()),
 	}
+	p.wholeChunks = slices.Concat(p.replyChunks, p.resultChunks)
+	return p
 }
 
 func must(raw []byte, err error) []byte {

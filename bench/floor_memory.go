@@ -73,5 +73,17 @@ func (f *memoryFloor) results(_ context.Context, id string, _ int, _ bool) error
 	return f.write(id, 1, 1, true)
 }
 
+func (f *memoryFloor) whole(_ context.Context, id string, _ int) error {
+	return f.write(id, 2, 5, true)
+}
+
+// bare changes one field under the mutex.
+func (f *memoryFloor) bare(_ context.Context, id string, _ int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.version[id]++
+	return nil
+}
+
 func (f *memoryFloor) both(_ context.Context, id string, _ int) error { return f.write(id, 2, 0, true) }
 func (f *memoryFloor) Close() error                                   { return nil }

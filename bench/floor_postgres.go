@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -12,20 +14,25 @@ import (
 	"github.com/helixagents/helix/store/postgres"
 )
 
-// The statements that write what a commit or an append writes, for a schema
-// called helix.
+// The statements that write what a commit writes, for a schema called helix.
 const (
-	postgresAppend = `
+	// What a commit with chunks begins with: the stream's row, which says how far its
+	// producer has come, and one row of chunks.
+	postgresChunks = `
 WITH stream AS (
     UPDATE helix.streams
-    SET revision = $2, last_sequence = $3, writer = $4, writer_epoch = 1, writer_next = $3, run_id = $5, updated_at = $6
+    SET revision = $2, last_sequence = $2, writer_next = $2, updated_at = $3, bytes = $2
     WHERE number = $1
-)
-INSERT INTO helix.stream_batches (stream, last_sequence, first_sequence, producer, epoch, next, run_id, last_step, at, pieces, body)
-VALUES ($1, $3, $7, $4, 1, $3, $5, $8, $6, NULL, $9)`
+),
+chunks AS (
+    INSERT INTO helix.stream_batches (stream, last_sequence, first_sequence, producer, epoch, next, run_id, last_step, at, pieces, body)
+    VALUES ($1, $2, $4, $5, 1, $2, $6, $7, $3, NULL, $8)
+),`
 
+	// The reply's message, the call before its tool runs, and the session's row, which
+	// the next commit is checked against.
 	postgresReply = `
-WITH header AS (
+header AS (
     UPDATE helix.sessions
     SET version = $2, last_commit = $3, message_count = $4, run_usage = $5, updated_at = $6
     WHERE number = $1
@@ -38,7 +45,7 @@ VALUES ($1, $7, $10, 0, 'begun', $11, $6, $6)`
 
 	// What a commit with a checkpoint begins with.
 	postgresPoint = `
-WITH header AS (
+header AS (
     UPDATE helix.sessions
     SET version = $2, last_commit = $3, message_count = $4, run_usage = $5, updated_at = $6, step_count = $7, run_steps = $7,
         checkpoint_id = $8, checkpoint_number = $9, checkpoint_source = 'staging', checkpointed_at = $6
@@ -49,6 +56,7 @@ pointed AS (
     VALUES ($1, $9, $8, $10, 1, $7, 'active', 'staging', $2, $4, $11, $6)
 )`
 
+	// The result's message in place of the call.
 	postgresResults = postgresPoint + `,
 taken AS (
     DELETE FROM helix.calls WHERE session = $1 AND message_id = $12
@@ -67,6 +75,9 @@ INSERT INTO helix.messages (session, number, message_id, calls, body) VALUES ($1
 	postgresBoth = postgresPoint + `
 INSERT INTO helix.messages (session, number, message_id, calls, body) VALUES ($1, $12, $13, $14, $15), ($1, $4, $16, NULL, $17)`
 
+	postgresBare = `
+UPDATE helix.sessions SET version = $2, updated_at = $3 WHERE number = $1`
+
 	postgresNumbers = `
 SELECT s.number, t.number FROM helix.sessions s JOIN helix.streams t ON t.stream_id = s.id WHERE s.id = $1`
 
@@ -76,18 +87,20 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = $1 AND c.relkind = 'r'`
 )
 
-// postgresFloor writes the rows of a commit with one statement, prepared and kept
-// by the driver, over a pool like the backend's. The tables are those that the
-// backend makes. Nothing is read and nothing is checked.
+// postgresFloor writes the rows of a commit and its chunks with one statement,
+// prepared and kept by the driver, over a pool like the backend's. The tables are
+// those that the backend makes. Nothing is read and nothing is checked.
 //
-// A step of the backend is four round trips, and so it is here: each of its two
-// commits is one, behind another that appends chunks to the stream.
+// A step is two statements, each of which is a transaction, a round trip and a
+// flush of the log. Less would not do: that a call has begun must be durable before
+// its tool runs, and its result can only be written afterwards. A step whose calls
+// have no effect is one.
 type postgresFloor struct {
 	payload
 	backend *postgres.Backend // makes the tables, and the sessions to write to
 	schema  *strings.Replacer
 	pool    *pgxpool.Pool
-	sql     struct{ append, reply, results, growing, both string }
+	sql     struct{ reply, results, growing, whole, both, bare string }
 
 	mu      sync.Mutex
 	numbers map[string]postgresNumber
@@ -109,9 +122,9 @@ func newPostgresFloor(ctx context.Context, url, schema string) (*postgresFloor, 
 		payload: newPayload(), backend: backend, schema: strings.NewReplacer("helix.", schema+"."), pool: pool,
 		numbers: map[string]postgresNumber{},
 	}
-	f.sql.append, f.sql.reply = f.schema.Replace(postgresAppend), f.schema.Replace(postgresReply)
-	f.sql.results, f.sql.growing = f.schema.Replace(postgresResults), f.schema.Replace(postgresGrowing)
-	f.sql.both = f.schema.Replace(postgresBoth)
+	f.sql.reply, f.sql.results, f.sql.growing = f.withChunks(postgresReply), f.withChunks(postgresResults), f.withChunks(postgresGrowing)
+	f.sql.whole, f.sql.both = f.withChunks(postgresBoth), f.schema.Replace("WITH"+postgresBoth)
+	f.sql.bare = f.schema.Replace(postgresBare)
 	return f, nil
 }
 
@@ -148,10 +161,28 @@ func (f *postgresFloor) number(id string) postgresNumber {
 	return f.numbers[id]
 }
 
-// append adds chunks to the stream, up to a sequence.
-func (f *postgresFloor) append(ctx context.Context, id string, n, last int, chunks [][]byte) error {
-	_, err := f.pool.Exec(ctx, f.sql.append, f.number(id).stream, last, last, id, floorRun, time.Now(),
-		last-len(chunks)+1, n, lines(chunks))
+// chunkParams is how many parameters postgresChunks has.
+const chunkParams = 8
+
+var placeholders = regexp.MustCompile(`\$\d+`)
+
+// withChunks returns a commit's statement that also writes chunks. Its parameters
+// follow those of the chunks.
+func (f *postgresFloor) withChunks(commit string) string {
+	return f.schema.Replace(postgresChunks + placeholders.ReplaceAllStringFunc(commit, func(p string) string {
+		n, err := strconv.Atoi(p[1:])
+		if err != nil {
+			panic(err) // the pattern has digits
+		}
+		return "$" + strconv.Itoa(n+chunkParams)
+	}))
+}
+
+// commit writes chunks, up to a sequence, and the rows of a commit.
+func (f *postgresFloor) commit(ctx context.Context, sql, id string, n, last int, chunks [][]byte, args ...any) error {
+	all := make([]any, 0, chunkParams+len(args))
+	all = append(all, f.number(id).stream, last, time.Now(), last-len(chunks)+1, id, floorRun, n, lines(chunks))
+	_, err := f.pool.Exec(ctx, sql, append(all, args...)...)
 	return err
 }
 
@@ -161,13 +192,9 @@ const floorChunks, floorMessages = 6, 2
 var floorUsage = []int64{0, 0, 0, 0, 0, 1, 1}
 
 func (f *postgresFloor) reply(ctx context.Context, id string, n int) error {
-	if err := f.append(ctx, id, n, floorChunks*n+len(f.replyChunks), f.replyChunks); err != nil {
-		return err
-	}
 	names := namesOf(n)
-	_, err := f.pool.Exec(ctx, f.sql.reply, f.number(id).session, 2*n, names.model, floorMessages*n+1, floorUsage, time.Now(),
-		names.message, floorCalls, f.assistant, floorCall, f.call)
-	return err
+	return f.commit(ctx, f.sql.reply, id, n, floorChunks*n+len(f.replyChunks), f.replyChunks,
+		f.number(id).session, 2*n, names.model, floorMessages*n+1, floorUsage, time.Now(), names.message, floorCalls, f.assistant, floorCall, f.call)
 }
 
 // point is the arguments of what a commit with a checkpoint begins with.
@@ -179,22 +206,30 @@ func (f *postgresFloor) point(id string, n int, names names) []any {
 }
 
 func (f *postgresFloor) results(ctx context.Context, id string, n int, growing bool) error {
-	if err := f.append(ctx, id, n, floorChunks*(n+1), f.chunks(growing)); err != nil {
-		return err
-	}
 	names := namesOf(n)
 	sql, args := f.sql.results, append(f.point(id, n, names), names.message, names.result, f.tool)
 	if growing {
 		sql, args = f.sql.growing, append(args, floorWrites)
 	}
-	_, err := f.pool.Exec(ctx, sql, args...)
-	return err
+	return f.commit(ctx, sql, id, n, floorChunks*(n+1), f.chunks(growing), args...)
+}
+
+func (f *postgresFloor) whole(ctx context.Context, id string, n int) error {
+	return f.commit(ctx, f.sql.whole, id, n, floorChunks*(n+1), f.wholeChunks, f.bothArgs(id, n)...)
 }
 
 func (f *postgresFloor) both(ctx context.Context, id string, n int) error {
+	_, err := f.pool.Exec(ctx, f.sql.both, f.bothArgs(id, n)...)
+	return err
+}
+
+func (f *postgresFloor) bothArgs(id string, n int) []any {
 	names := namesOf(n)
-	_, err := f.pool.Exec(ctx, f.sql.both, append(f.point(id, n, names),
-		floorMessages*n+1, names.message, floorCalls, f.assistant, names.result, f.tool)...)
+	return append(f.point(id, n, names), floorMessages*n+1, names.message, floorCalls, f.assistant, names.result, f.tool)
+}
+
+func (f *postgresFloor) bare(ctx context.Context, id string, n int) error {
+	_, err := f.pool.Exec(ctx, f.sql.bare, f.number(id).session, n, time.Now())
 	return err
 }
 

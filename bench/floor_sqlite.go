@@ -12,7 +12,10 @@ import (
 
 // sqliteFloor is one connection with prepared statements, one transaction a
 // commit, and the very rows that a commit of the backend writes, under the same
-// keys: nothing is read and nothing is checked.
+// keys: nothing is read and nothing is checked. A step is two transactions, each
+// with a sync of the log: that a call has begun must be durable before its tool
+// runs, and its result can only be written afterwards. A step whose calls have no
+// effect is one.
 type sqliteFloor struct {
 	payload
 	mu      sync.Mutex
@@ -53,6 +56,7 @@ var sqliteFloorStatements = map[string]string{
 	"uncall":  `DELETE FROM calls WHERE session = ? AND message_id = ?`,
 	"checkpoint": `INSERT INTO checkpoints (session, checkpoint_id, number, previous, run_id, turn, step, status, source, version,
 		message_count, stream_sequence, at) VALUES (?1, ?2, ?3, ?4, ?5, 1, ?3, 'active', 'staging', ?3, ?3, ?3, ?6)`,
+	"bare":   `UPDATE sessions SET updated_at = ?2 WHERE number = ?1`,
 	"state":  `INSERT INTO state_log VALUES (?, 0, ?)`,
 	"chunks": `INSERT INTO stream_batches VALUES (?1, ?2, ?3, 1, ?2, ?4, ?5, ?6, NULL, ?7)`,
 }
@@ -163,14 +167,27 @@ func (f *sqliteFloor) results(ctx context.Context, id string, n int, growing boo
 	})
 }
 
-func (f *sqliteFloor) both(ctx context.Context, id string, n int) error {
+func (f *sqliteFloor) whole(ctx context.Context, id string, n int) error {
 	return f.step(ctx, id, n, func(s sqliteStep) []bare {
-		return []bare{
-			{"message", []any{s.key, s.message, floorCalls, f.assistant}},
-			{"message", []any{s.key + 1, s.result, nil, f.tool}},
-			s.point(), s.header(s.commit),
-		}
+		return append([]bare{s.chunks(0, lines(f.wholeChunks))}, f.rows(s)...)
 	})
+}
+
+func (f *sqliteFloor) bare(ctx context.Context, id string, n int) error {
+	return f.step(ctx, id, n, func(s sqliteStep) []bare { return []bare{{"bare", []any{s.session, s.now}}} })
+}
+
+func (f *sqliteFloor) both(ctx context.Context, id string, n int) error {
+	return f.step(ctx, id, n, f.rows)
+}
+
+// rows are those of a step that is one commit.
+func (f *sqliteFloor) rows(s sqliteStep) []bare {
+	return []bare{
+		{"message", []any{s.key, s.message, floorCalls, f.assistant}},
+		{"message", []any{s.key + 1, s.result, nil, f.tool}},
+		s.point(), s.header(s.commit),
+	}
 }
 
 func (f *sqliteFloor) Close() error {

@@ -21,9 +21,14 @@ import (
 	helixtemporal "github.com/helixagents/helix/runtime/temporal"
 )
 
-// effects is how many effects a step with one call has: the model, the call, the
-// commit.
-const effects = 3
+// What an engine must record of a step with one call. Temporal records each effect
+// as an activity: the model, the call, the commit. On DBOS the commit and the model
+// call that follows it are one step, because the store knows whether the commit was
+// made; the call is another, because DBOS must know its result to not run it again.
+const (
+	temporalEffects = 3
+	dbosEffects     = 2
+)
 
 // turnSteps is how many steps the turns have on which runtimes are measured.
 const turnSteps = 20
@@ -49,7 +54,7 @@ func runtimes(ctx context.Context, k kind, quick bool) ([]row, error) {
 	if quick {
 		rounds = 3
 	}
-	agent := agentOf(newWorker(turnSteps), false)
+	agent := agentOf(newWorker(turnSteps), effect)
 	var rows []row
 	err := k.onRuntime(ctx, func(rt *local.Runtime, s *site) error {
 		url, err := k.server.get(ctx)
@@ -106,7 +111,7 @@ func (e *engine) measure(ctx context.Context, rt *local.Runtime, agent *helix.Ag
 
 // bareTemporal does nothing, often.
 func bareTemporal(ctx workflow.Context, queue string) error {
-	for range turnSteps * effects {
+	for range turnSteps * temporalEffects {
 		err := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 			TaskQueue: queue, StartToCloseTimeout: time.Minute, HeartbeatTimeout: 15 * time.Second,
 			RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
@@ -159,7 +164,7 @@ func openTemporal(ctx context.Context, k kind, s *site) (*engine, error) {
 
 // bareDBOS does nothing, often.
 func bareDBOS(ctx transact.Context, _ string) (string, error) {
-	for i := range turnSteps * effects {
+	for i := range turnSteps * dbosEffects {
 		_, err := transact.RunAsStep(ctx, func(context.Context) (string, error) { return "", nil }, transact.WithStepName(fmt.Sprint(i)))
 		if err != nil {
 			return "", err

@@ -25,7 +25,7 @@ func concurrent(ctx context.Context, k kind, quick bool) ([]row, error) {
 	var rows []row
 	err := k.onRuntime(ctx, func(rt *local.Runtime, s *site) error {
 		model := newWorker(steps)
-		agent := agentOf(model, false)
+		agent := agentOf(model, effect)
 		began := time.Now()
 		err := each(sessions, func(i int) error {
 			return runSession(ctx, rt, agent, fmt.Sprintf("s-%d", i))
@@ -67,7 +67,7 @@ func concurrentFloor(ctx context.Context, f floor, sessions, steps int) (float64
 			return err
 		}
 		for n := range steps {
-			if err := floorStep(ctx, f, id, n, false); err != nil {
+			if err := floorStep(ctx, f, id, n, effect); err != nil {
 				return err
 			}
 		}
@@ -114,7 +114,7 @@ func resume(ctx context.Context, k kind, quick bool) ([]row, error) {
 	var took []time.Duration
 	err := k.onRuntime(ctx, func(rt *local.Runtime, _ *site) error {
 		model := newWorker(1000)
-		agent := agentOf(model, false)
+		agent := agentOf(model, effect)
 		if err := runSession(ctx, rt, agent, "long"); err != nil {
 			return err
 		}
@@ -164,7 +164,7 @@ func takeOverOnce(ctx context.Context, db store.Backend) (time.Duration, error) 
 	if err != nil {
 		return 0, err
 	}
-	agent := agentOf(newWorker(1_000_000), false)
+	agent := agentOf(newWorker(1_000_000), effect)
 	run, err := first.Execute(ctx, agent, helix.Input{SessionID: "long", Message: helix.UserText("Begin.")})
 	if err != nil {
 		return 0, err
@@ -182,7 +182,7 @@ func takeOverOnce(ctx context.Context, db store.Backend) (time.Duration, error) 
 	}
 	model := newWorker(0)
 	model.first = make(chan string, 1)
-	agent = agentOf(model, false)
+	agent = agentOf(model, effect)
 	began := time.Now()
 	second, err := local.New(local.Config{Backend: db, Agents: []*helix.Agent{agent}})
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"time"
@@ -20,46 +21,50 @@ func lengths(quick bool) []length {
 	return []length{{10, 80, 6}, {100, 10, 50}, {1000, 2, 250}, {10000, 1, 500}}
 }
 
-// steps measures whole tool steps, each of two commits, at several session
+// steps returns the bench that measures whole tool steps at several session
 // lengths, and the bytes they leave.
-func steps(ctx context.Context, k kind, quick, growing bool) ([]row, error) {
-	name := "step"
-	if growing {
-		name += "-growing-state"
-	}
-	all := lengths(quick)
-	if k.server != nil && !quick {
-		all = all[:len(all)-1] // the longest takes long there, and flat has it
-	}
-	var rows []row
-	for _, l := range all {
-		found, err := stepsOf(ctx, k, l, growing)
-		if err != nil {
-			return nil, err
+func steps(of work) func(ctx context.Context, k kind, quick bool) ([]row, error) {
+	return func(ctx context.Context, k kind, quick bool) ([]row, error) {
+		all := lengths(quick)
+		if k.server != nil && !quick {
+			all = all[:len(all)-1] // the longest takes long there, and flat has it
 		}
-		r := row{Bench: name, Store: k.name, Runtime: local.Name, N: l.n}
-		for _, p := range []float64{50, 99} {
-			r.Unit, r.Value = fmt.Sprintf("µs p%.0f", p), percentile(found.ours, p)
-			rows = append(rows, r.with(percentile(found.floors, p)))
+		var rows []row
+		for _, l := range all {
+			found, err := stepsOf(ctx, k, l, of)
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, found.rows(row{Bench: "step" + string(of), Store: k.name, Runtime: local.Name, N: l.n})...)
 		}
-		r.Unit, r.Value = "bytes", found.bytes
-		rows = append(rows, r.with(found.floorBytes))
+		return rows, nil
 	}
-	return rows, nil
 }
 
 // stepped is what steps took, and the bytes that each left.
 type stepped struct {
-	ours, floors      []time.Duration
-	bytes, floorBytes float64
+	ours, floors, bares []time.Duration
+	bytes, floorBytes   float64
 }
 
-// stepsOf measures steps of sessions of one length. The floor is measured between
+// rows are the figures, in copies of r.
+func (s *stepped) rows(r row) (rows []row) {
+	for _, p := range []float64{50, 99} {
+		r.Unit, r.Value = fmt.Sprintf("µs p%.0f", p), percentile(s.ours, p)
+		rows = append(rows, r.with(percentile(s.floors, p)))
+	}
+	r.Unit, r.Value = "bytes", s.bytes
+	rows = append(rows, r.with(s.floorBytes))
+	r.Bench, r.Unit, r.Value = r.Bench+"-bare", "µs p50", percentile(s.ours, 50)
+	return append(rows, r.with(percentile(s.bares, 50)))
+}
+
+// stepsOf measures steps of sessions of one length. The floors are measured between
 // two steps.
-func stepsOf(ctx context.Context, k kind, l length, growing bool) (found stepped, err error) {
+func stepsOf(ctx context.Context, k kind, l length, of work) (found stepped, err error) {
 	err = k.onRuntime(ctx, func(rt *local.Runtime, s *site) error {
 		model := newWorker(l.n)
-		agent := agentOf(model, growing)
+		agent := agentOf(model, of)
 		before, floorBefore, err := s.occupied(ctx)
 		if err != nil {
 			return err
@@ -74,7 +79,10 @@ func stepsOf(ctx context.Context, k kind, l length, growing bool) (found stepped
 			if step < first {
 				return nil
 			}
-			return timed(&found.floors, func() error { return floorStep(ctx, s.floor, id, step, growing) })
+			return errors.Join(
+				timed(&found.floors, func() error { return floorStep(ctx, s.floor, id, step, of) }),
+				timed(&found.bares, func() error { return s.floor.bare(ctx, id, step) }),
+			)
 		}
 		for i := range l.sessions {
 			id := fmt.Sprintf("s-%d", i)
@@ -100,25 +108,34 @@ func timed(samples *[]time.Duration, do func() error) error {
 	return err
 }
 
-// flat compares a step of a long session with one of a short session, by turns, so
+// flat returns the bench that compares a step of a long session with one of a short session, by turns, so
 // that both see the same machine. Its floor is the short session's step. None of
 // the sessions is the newest, whose rows come last and are a little cheaper to add.
-func flat(ctx context.Context, k kind, quick, growing bool) ([]row, error) {
-	length, rounds := 10_000, 15
-	if quick {
-		length, rounds = 500, 3
+func flat(of work) func(ctx context.Context, k kind, quick bool) ([]row, error) {
+	return func(ctx context.Context, k kind, quick bool) ([]row, error) {
+		length, rounds := 10_000, 15
+		if quick {
+			length, rounds = 500, 3
+		}
+		long, short, err := longAndShort(ctx, k, of, length, rounds)
+		var rows []row
+		for _, p := range []float64{50, 99} {
+			r := row{
+				Bench: "flat" + string(of), Store: k.name, Runtime: local.Name, N: length, Unit: fmt.Sprintf("µs p%.0f", p), Value: percentile(long, p),
+			}
+			rows = append(rows, r.with(percentile(short, p)))
+		}
+		return rows, err
 	}
+}
+
+func longAndShort(ctx context.Context, k kind, of work, length, rounds int) (long, short []time.Duration, err error) {
 	// The first steps of a turn share the machine with the garbage that reading the
 	// transcript left, so they do not count.
 	const steps, skipped = 60, 25
-	name := "flat"
-	if growing {
-		name += "-growing-state"
-	}
-	var long, short []time.Duration
-	err := k.onRuntime(ctx, func(rt *local.Runtime, _ *site) error {
+	err = k.onRuntime(ctx, func(rt *local.Runtime, _ *site) error {
 		model := newWorker(1)
-		agent := agentOf(model, growing)
+		agent := agentOf(model, of)
 		for i := range rounds {
 			if err := runSession(ctx, rt, agent, fmt.Sprintf("s-%d", i)); err != nil {
 				return err
@@ -143,12 +160,7 @@ func flat(ctx context.Context, k kind, quick, growing bool) ([]row, error) {
 		}
 		return nil
 	})
-	var rows []row
-	for _, p := range []float64{50, 99} {
-		r := row{Bench: name, Store: k.name, Runtime: local.Name, N: length, Unit: fmt.Sprintf("µs p%.0f", p), Value: percentile(long, p)}
-		rows = append(rows, r.with(percentile(short, p)))
-	}
-	return rows, err
+	return long, short, err
 }
 
 // loop measures what a step costs on the memory store: the loop's own time and
@@ -164,7 +176,7 @@ func loop(ctx context.Context, k kind, quick bool) ([]row, error) {
 	var rows []row
 	err := k.onRuntime(ctx, func(rt *local.Runtime, _ *site) error {
 		warm := newWorker(200)
-		return runSession(ctx, rt, agentOf(warm, false), "warm")
+		return runSession(ctx, rt, agentOf(warm, effect), "warm")
 	})
 	if err != nil {
 		return nil, err
@@ -174,7 +186,7 @@ func loop(ctx context.Context, k kind, quick bool) ([]row, error) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		began := time.Now()
-		if err := runSession(ctx, rt, agentOf(model, false), "loop"); err != nil {
+		if err := runSession(ctx, rt, agentOf(model, effect), "loop"); err != nil {
 			return err
 		}
 		took := time.Since(began)
