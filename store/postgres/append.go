@@ -125,6 +125,7 @@ func (s *streams) append(ctx context.Context, id string, by stream.Producer, fir
 		return 0, notFound("stream %s", id)
 	case a.last != nil:
 		s.b.changed(s.key(id))
+		s.b.writers.note(s.key(id), by.Session)
 		return *a.last, nil
 	case !a.fresh:
 		return 0, errAgain

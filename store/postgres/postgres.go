@@ -75,6 +75,7 @@ type Backend struct {
 	notifier  *notifier
 	snapshots *snapshots
 	known     *known
+	writers   *writers
 	lanes     lanes
 	guard     *migrate.Guard
 	writes    *ready.Writes
@@ -109,7 +110,7 @@ func connect(config Config, first func(*Backend, context.Context) error) (*Backe
 		return nil, err
 	}
 	b := &Backend{
-		config: config, pool: config.Pool, known: newKnown(), guard: migrate.NewGuard(len(steps)), writes: ready.NewWrites(),
+		config: config, pool: config.Pool, known: newKnown(), writers: newWriters(), guard: migrate.NewGuard(len(steps)), writes: ready.NewWrites(),
 	}
 	b.lanes.b = b
 	if b.pool == nil {

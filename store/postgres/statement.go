@@ -36,8 +36,9 @@ type statement struct {
 	text  *strings.Builder // nil if the text is already known
 	args  []any
 
-	tenant, id, now string // placeholders that most parts need, and the store's time
-	run, source     string
+	tenant, id  string // placeholders that most parts need
+	now, clock  string // the store's time: when the statement began, and as it runs
+	run, source string
 	// sets and wheres are the assignments and conditions of the update of the
 	// session's row; the others return what prevented it.
 	sets, wheres                         []string
@@ -46,20 +47,22 @@ type statement struct {
 }
 
 // guard has the conditions of a change's statement: a commit's own guards, a batch
-// of chunks that must be in its stream, the session's number. Each may be missing.
+// of chunks that must be in its stream or is added to it, the session's number. Each
+// may be missing.
 type guard struct {
 	*session.Commit
 	batch  *batchGuard
+	chunks *chunksPart
 	number int64
 }
 
 // shape is everything that a statement's text depends on, so that each text is
 // built only once.
 type shape struct {
-	commit, joint, numbered, raise, status, steps, promote, renewed, writes, deleted, appended bool
-	waits, disown, consume, wake, checkpoint, reason, outcome, output, expires                 bool
-	messages, promoted, keys, calls, pending, resolve, own, children                           rowCount
-	usage                                                                                      usageMask
+	commit, joint, chunks, numbered, raise, status, steps, promote, renewed, writes, deleted, appended bool
+	waits, disown, consume, wake, checkpoint, reason, outcome, output, expires                         bool
+	messages, promoted, keys, calls, pending, resolve, own, children                                   rowCount
+	usage                                                                                              usageMask
 }
 
 // single reports whether a change appends exactly one message.
@@ -78,7 +81,7 @@ func countOf(n int) rowCount { return rowCount(min(n, maxSpelled+1)) }
 func shapeOf(d *draft, on guard, raise bool) shape {
 	commit := on.Commit != nil
 	out := shape{
-		commit: commit, joint: on.batch != nil, numbered: on.number != 0, raise: raise, status: d.Status != "", steps: d.StepCount != nil && commit,
+		commit: commit, joint: on.batch != nil, chunks: on.chunks != nil, numbered: on.number != 0, raise: raise, status: d.Status != "", steps: d.StepCount != nil && commit,
 		promote: d.Promote != nil, renewed: len(d.renewed) > 0,
 		writes: d.writes != nil, deleted: len(d.deleted) > 0, appended: len(d.appended) > 0,
 		waits: len(d.Waits) > 0, disown: len(d.disowned) > 0, consume: len(d.Consume) > 0, wake: d.Wake != nil,
@@ -209,14 +212,20 @@ func (s *sessions) build(q *statement, d *draft, on guard) {
 	q.tenant, q.id, q.run = q.arg(s.tenant), q.arg(d.sessionID), q.arg(d.runID)
 	if now := q.arg(s.b.clock()); q.text != nil {
 		q.now = "coalesce(" + now + "::timestamptz, statement_timestamp())"
+		q.clock = "coalesce(" + now + "::timestamptz, clock_timestamp())"
 	}
 	q.add("WITH ")
+	from := ""
+	if q.shape.chunks {
+		on.chunks.add(q)
+		from = "\n    FROM streamed"
+	}
 	q.where("s.tenant = ", q.tenant, " AND s.id = ", q.id)
 	q.fresh, q.answered, q.unsettled, q.unlisted = "true", "NULL::text[]", "NULL::text[]", "NULL::bytea"
 	s.doubts(q, d)
 	s.guards(q, d, on)
 	s.rowChanges(q, d)
-	q.add("ok AS (\n    UPDATE helix.sessions s SET ", strings.Join(q.sets, ", "), "\n    WHERE ", strings.Join(q.wheres, " AND "), `
+	q.add("ok AS (\n    UPDATE helix.sessions s SET ", strings.Join(q.sets, ", "), from, "\n    WHERE ", strings.Join(q.wheres, " AND "), `
     RETURNING s.number, s.version, s.message_count, s.checkpoint_id, s.checkpoint_number, s.inbox_waiting, s.snapshot_bytes, s.delta_bytes,
               s.status, s.turn, s.stop_kind, s.stop_reason, s.stop_at`)
 	if q.shape.outcome {
@@ -233,16 +242,20 @@ func (q *statement) answer() {
 	const became = `
 SELECT ok.number, ok.version, ok.message_count, ok.checkpoint_id, ok.inbox_waiting, ok.snapshot_bytes, ok.delta_bytes,
        ok.stop_kind, ok.stop_reason, ok.stop_at, `
+	last := "" // the sequence that the batch ends at; NULL if nothing was written
+	if q.shape.chunks {
+		last = ", (SELECT last_sequence FROM streamed)"
+	}
 	if !q.doubtful {
-		q.add(became, `CASE WHEN ok.number IS NULL THEN helix.session_row(`, q.tenant, `, `, q.id, `) END, NULL::json
+		q.add(became, `CASE WHEN ok.number IS NULL THEN helix.session_row(`, q.tenant, `, `, q.id, `) END, NULL::json`, last, `
 FROM (SELECT) once LEFT JOIN ok ON true`)
 		return
 	}
-	q.add(became, `NULL::json, NULL::json
+	q.add(became, `NULL::json, NULL::json`, last, `
 FROM ok
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, row_to_json(cur),
-       json_build_object('fresh', `, q.fresh, `, 'answered', `, q.answered, `, 'unsettled', `, q.unsettled, `, 'unlisted', encode(`, q.unlisted, `, 'base64'))
+       json_build_object('fresh', `, q.fresh, `, 'answered', `, q.answered, `, 'unsettled', `, q.unsettled, `, 'unlisted', encode(`, q.unlisted, `, 'base64'))`, last, `
 FROM helix.session_now(`, q.tenant, `, `, q.id, `) cur
 WHERE NOT EXISTS (SELECT FROM ok)`)
 }

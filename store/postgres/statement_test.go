@@ -28,13 +28,15 @@ func TestShapes(t *testing.T) {
 			t.Fatal(err)
 		}
 		on := guard{Commit: commit}
-		switch random.IntN(4) {
+		switch random.IntN(5) {
 		case 0:
 			on.Commit = nil
 		case 1:
 			on.batch = &batchGuard{}
 		case 2:
 			on.number = 1
+		case 3:
+			on.chunks = &chunksPart{}
 		}
 		q := newStatement(d, on, random.IntN(4) > 0)
 		s.build(q, d, on)

@@ -196,12 +196,14 @@ func (s *streams) Reactivate(ctx context.Context, id string, by stream.Producer)
 	if err := session.CheckID(id); err != nil {
 		return nil, err
 	}
+	var writer string
 	err = s.b.transact(ctx, streamVerb(id, "reactivate"), func(ctx context.Context, t *tx) error {
 		h, err := s.lock(ctx, t, id, by.Session)
 		if err != nil {
 			return err
 		}
 		if h == nil {
+			writer = by.Session
 			info, err = s.create(ctx, t, id, by)
 			return err
 		}
@@ -210,12 +212,14 @@ func (s *streams) Reactivate(ctx context.Context, id string, by stream.Producer)
 		}
 		h.Status, h.EndDoc, h.Output, h.Failure = stream.StatusActive, nil, nil, nil
 		s.reopened(t, h, by)
+		writer = h.writer
 		info, err = h.Describe()
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
+	s.b.writers.note(s.key(id), writer)
 	return info, nil
 }
 

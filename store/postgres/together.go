@@ -5,16 +5,21 @@ import (
 	"context"
 	"errors"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/internal/stored"
 	"github.com/helixagents/helix/stream"
 )
 
-// Commit implements [store.Backend]. The statement of the append and that of the
-// commit are one transaction, sent in one round trip. Whatever that does not
-// settle is done one after the other: a batch whose front the stream already has,
-// a refusal by the stream, a change that takes several statements.
+// Commit implements [store.Backend]. Chunks and commit are one statement if the
+// producer of the chunks was the last to write to the stream, which is the case for
+// all steps of a turn but its first, unless sub-agents write to the same stream.
+// Otherwise the statement of the append and that of the commit are one transaction,
+// sent in one round trip. Whatever that does not settle is done one after the other:
+// a batch whose front the stream already has, a refusal by the stream, a change that
+// takes several statements.
 //
 // The stream's row is locked before the session's; every operation that locks both
 // does so in this order.
@@ -56,16 +61,65 @@ type joint struct {
 func (j *joint) next() int64 { return j.commit.Batch.First + int64(len(j.chunks)) }
 
 func (j *joint) send(ctx context.Context) error {
+	b, by := j.streams.b, j.commit.Batch.Producer
+	key := j.streams.key(j.commit.Stream)
+	if b.writers.last(key) == by.Session {
+		if err := j.sendAsOne(ctx); err != nil || j.added.last != nil {
+			return err
+		}
+		b.writers.forget(key)
+	}
+	if err := j.sendInTurn(ctx); err != nil {
+		return err
+	}
+	if j.added.last != nil {
+		b.writers.note(key, by.Session)
+	}
+	return nil
+}
+
+// sendAsOne sends one statement that adds the batch and makes the change. If the
+// batch does not continue what its producer has written last, the statement writes
+// nothing.
+func (j *joint) sendAsOne(ctx context.Context) error {
+	j.added, j.made = addition{}, changed{}
+	spared, number := j.streams.b.known.spare(j.sessions.tenant, j.commit.Commit, j.draft)
+	text, args := j.sessions.changeStatement(spared, guard{
+		Commit: j.commit.Commit, chunks: &chunksPart{j.commit.Stream, j.commit.Batch.Producer, j.commit.Batch.First, j.next(), stored.Join(j.chunks)}, number: number,
+	}, true)
+	return j.carry(ctx, part{text, args, func(rows pgx.Rows) error {
+		r := rawRow{rows: rows, values: rows.RawValues()}
+		if r.null(lastColumn) {
+			return nil
+		}
+		last := r.int(lastColumn)
+		j.added.last = &last
+		if r.err != nil {
+			return r.err
+		}
+		return j.made.scan(rows)
+	}})
+}
+
+// sendInTurn sends a statement that adds the batch, and another that makes the
+// change if the batch is in the stream.
+func (j *joint) sendInTurn(ctx context.Context) error {
 	j.added, j.made = addition{}, changed{}
 	b, by := j.streams.b, j.commit.Batch.Producer
 	spared, number := b.known.spare(j.sessions.tenant, j.commit.Commit, j.draft)
 	text, args := j.sessions.changeStatement(spared, guard{
 		Commit: j.commit.Commit, batch: &batchGuard{j.commit.Stream, by, j.next()}, number: number,
 	}, true)
-	parts := []part{
-		{b.sql(appendBatch), j.streams.appendArgs(j.commit.Stream, by, j.commit.Batch.First, j.chunks), j.added.scan(j.commit.Stream, by.Session)},
-		{text, args, j.made.scan},
-	}
+	return j.carry(ctx,
+		part{b.sql(appendBatch), j.streams.appendArgs(j.commit.Stream, by, j.commit.Batch.First, j.chunks), j.added.scan(j.commit.Stream, by.Session)},
+		part{text, args, j.made.scan},
+	)
+}
+
+// carry sends statements as one transaction, and notifies readers if the batch was
+// added.
+func (j *joint) carry(ctx context.Context, parts ...part) error {
+	b := j.streams.b
 	var err error
 	if j.alone {
 		err = b.send(ctx, parts...)
@@ -119,4 +173,42 @@ type batchGuard struct {
 func (g *batchGuard) add(q *statement) {
 	q.where("EXISTS (SELECT FROM helix.streams b WHERE b.tenant = ", q.tenant, " AND b.stream_id = ", q.arg(g.stream),
 		" AND b.writer = ", q.arg(g.by.Session), " AND b.writer_epoch = ", q.arg(g.by.Epoch), " AND b.writer_next >= ", q.arg(g.next), ")")
+}
+
+// chunksPart is a batch that a commit's statement adds.
+type chunksPart struct {
+	stream      string
+	by          stream.Producer
+	first, next int64 // the producer's numbers of the first chunk, and after the last
+	stored.Batch
+}
+
+// lastColumn is the column of the statement's result that has the batch's last
+// sequence.
+const lastColumn = 12
+
+// add adds the batch to a statement. The update of the session joins that of the
+// stream, so that the stream's row is locked first, and nothing is written if the
+// batch does not continue what its producer was the last to write. All conditions
+// are on the stream's own row, so they are tested on its latest state.
+func (f *chunksPart) add(q *statement) {
+	next, lines, body := q.arg(f.next), q.arg(f.Lines), q.arg(f.Body)
+	by, epoch, run := q.arg(f.by.Session), q.arg(f.by.Epoch), q.arg(f.by.RunID)
+	id := q.arg(f.stream)
+	q.add(`streamed AS (
+    UPDATE helix.streams t
+    SET revision = t.revision + 1, last_sequence = t.last_sequence + `, lines, `, writer_next = `, next, `, updated_at = `, q.clock, `,
+        run_id = CASE WHEN `, run, `::text <> '' AND (t.run_id = '' OR t.writer = t.stream_id) THEN `, run, ` ELSE t.run_id END,
+        bytes = t.bytes + length(`, body, `::bytea)
+    WHERE t.tenant = `, q.tenant, ` AND t.stream_id = `, id, ` AND t.status = 'active' AND t.writer = `, by, ` AND t.writer_epoch = `, epoch, `
+      AND t.writer_next IN (0, `, q.arg(f.first), `::bigint)
+    RETURNING t.number, t.last_sequence, t.updated_at
+),
+chunked AS (
+    INSERT INTO helix.stream_batches (stream, last_sequence, first_sequence, producer, epoch, next, run_id, last_step, at, pieces, body)
+    SELECT streamed.number, streamed.last_sequence, streamed.last_sequence - `, lines, ` + 1, `, by, `, `, epoch, `, `, next, `, `, q.arg(f.RunID), `, `,
+		q.arg(f.Step), `, streamed.updated_at, `, q.arg(f.Pieces), `, `, body, `
+    FROM streamed
+),
+`)
 }

@@ -1,13 +1,17 @@
 package postgres
 
 import (
+	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
 )
 
 // TestTogetherTold requires that readers here and in another process, which never
@@ -59,6 +63,73 @@ func TestTogetherLostReply(t *testing.T) {
 	state, err := b.Sessions().Load(t.Context(), "a")
 	if err != nil || state.Version != turn.version {
 		t.Errorf("the session is %+v, %v", state, err)
+	}
+}
+
+// statements counts the statements that a pool sends.
+type statements struct{ atomic.Int64 }
+
+func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	s.Add(1)
+	return ctx
+}
+
+func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (s *statements) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+
+func (s *statements) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) { s.Add(1) }
+
+func (s *statements) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+// TestTogetherStatements counts the statements of commits with chunks: one while
+// the same producer writes to the stream; three for the first commit after another
+// producer, of which the first finds that; one again afterwards.
+func TestTogetherStatements(t *testing.T) {
+	t.Parallel()
+	config, err := pgxpool.ParseConfig(DatabaseForTest(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := &statements{}
+	config.ConnConfig.Tracer = sent
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	b := openTest(t, func(c *Config) { c.Pool, c.NoListen, c.PollInterval = pool, true, time.Hour })
+	turn := newWireTurn(t, b)
+	b.notifier.close() // notifications are not part of writes
+	other := openTest(t, func(c *Config) { c.Schema = b.config.Schema })
+	next, added := 1, 0 // the producer's next number, and the chunks of others
+	commit := func(want int64) {
+		t.Helper()
+		sent.Store(0)
+		turn.offset = added
+		if err := turn.commitWith(next)(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := sent.Load(); got != want {
+			t.Errorf("the commit from chunk %d on took %d statements, want %d", next, got, want)
+		}
+		next += 2
+	}
+	commit(1)
+	commit(1)
+	batch := turn.batch(1)
+	batch.Producer = stream.Producer{Session: "child", Epoch: 1, RunID: "child's"}
+	if _, err := other.Streams().Append(t.Context(), "a", batch); err != nil {
+		t.Fatal(err)
+	}
+	added += 2
+	commit(3)
+	commit(1)
+	info, err := b.Streams().Info(t.Context(), "a")
+	if err != nil || info.Last != int64(next-1+added) || info.RunID != "run" {
+		t.Errorf("the stream is %+v, %v", info, err)
 	}
 }
 

@@ -91,6 +91,7 @@ type wireTurn struct {
 	streams stream.Manager
 	by      stream.Producer
 	n       int
+	offset  int // chunks of other producers in the stream
 }
 
 func newWireTurn(t *testing.T, b *Backend) *wireTurn {
@@ -191,7 +192,7 @@ func (w *wireTurn) commitWith(first int) func(context.Context) error {
 		if err != nil {
 			return err
 		}
-		if w.version++; out.Version != w.version || last != int64(first)+1 {
+		if w.version++; out.Version != w.version || last != int64(first+w.offset)+1 {
 			return fmt.Errorf("version %d, last chunk %d", out.Version, last)
 		}
 		return nil
