@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strconv"
 	"strings"
@@ -38,20 +39,42 @@ const (
 type talker struct{ tokens int }
 
 func (t talker) Generate(ctx context.Context, _ *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {
-	ticker := time.NewTicker(chatPace)
-	defer ticker.Stop()
 	var text strings.Builder
-	for range t.tokens {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-		token := strconv.FormatInt(time.Now().UnixNano(), 10) + " "
+	err := t.talk(ctx, func(token string) {
 		text.WriteString(token)
 		emit(llm.Delta{Kind: llm.DeltaText, Text: token})
+	})
+	return &llm.Response{Parts: []session.Part{session.Text(text.String())}, Finish: llm.FinishStop}, err
+}
+
+func (t talker) talk(ctx context.Context, say func(token string)) error {
+	ticker := time.NewTicker(chatPace)
+	defer ticker.Stop()
+	for i := range t.tokens {
+		if i > 0 {
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		say(strconv.FormatInt(time.Now().UnixNano(), 10) + " ")
 	}
-	return &llm.Response{Parts: []session.Part{session.Text(text.String())}, Finish: llm.FinishStop}, nil
+	return nil
+}
+
+// ServeHTTP is the floor of a chat: it sends what the model says, as it says it, and
+// stores nothing.
+func (t talker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	out := http.NewResponseController(w)
+	err := t.talk(r.Context(), func(token string) {
+		_, _ = fmt.Fprintf(w, "data: {\"type\":\"text-delta\",\"delta\":%q}\n\n", token) // a reader that has left ends the request
+		_ = out.Flush()
+	})
+	if err == nil {
+		_, _ = io.WriteString(w, "data: {\"type\":\"finish\"}\n\n")
+	}
 }
 
 // thinker is a model that replies when a channel is closed.
@@ -73,35 +96,92 @@ func chats(ctx context.Context, k kind, quick bool) ([]row, error) {
 	if quick {
 		atOnce, tokens = 50, 50
 	}
-	var took []time.Duration
+	var took, floors talked
 	var perStream float64
 	err := k.onRuntime(ctx, func(rt *local.Runtime, s *site) error {
 		unbounded := api.Limits{RunsPerUser: -1}
-		return serving(rt, s, unbounded, &helix.Agent{Name: "talker", Model: talker{tokens}}, func(addr string) error {
-			var mu sync.Mutex
-			client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: atOnce}}
-			defer client.CloseIdleConnections()
-			err := each(atOnce, func(i int) error {
-				mine, err := listen(ctx, client, addr, fmt.Sprintf("chat-%d", i), tokens)
-				mu.Lock()
-				defer mu.Unlock()
-				took = append(took, mine...)
-				return err
-			})
-			if err != nil {
+		return serving(rt, s, unbounded, &helix.Agent{Name: "talker", Model: talker{tokens}}, func(addr string) (err error) {
+			if took, err = talks(ctx, addr, atOnce, tokens); err != nil {
 				return err
 			}
 			perStream, err = idle(ctx, rt, addr)
 			return err
 		})
 	})
+	if err == nil {
+		floors, err = bareTalks(ctx, atOnce, tokens)
+	}
 	rows := []row{}
 	for _, p := range []float64{50, 99} {
-		rows = append(rows, row{
-			Bench: "chats", Store: k.name, Runtime: "local", N: atOnce, Unit: fmt.Sprintf("µs p%.0f", p), Value: percentile(took, p),
-		})
+		r := row{Bench: "chats", Store: k.name, Runtime: "local", N: atOnce, Unit: fmt.Sprintf("µs p%.0f", p), Value: percentile(took.all, p)}
+		rows = append(rows, r.with(percentile(floors.all, p)))
 	}
-	return append(rows, row{Bench: "chats-idle", Store: k.name, Runtime: "local", N: idleReaders, Unit: "KiB/stream", Value: perStream / 1024}), err
+	first := row{Bench: "chats-first", Store: k.name, Runtime: "local", N: atOnce, Unit: "µs p50", Value: percentile(took.first, 50)}
+	return append(rows, first.with(percentile(floors.first, 50)),
+		row{Bench: "chats-idle", Store: k.name, Runtime: "local", N: idleReaders, Unit: "KiB/stream", Value: perStream / 1024}), err
+}
+
+// firstTokens measures how much later than the model said it a browser has the first
+// token, in one chat after the other.
+func firstTokens(ctx context.Context, k kind, quick bool) ([]row, error) {
+	n := 100
+	if quick {
+		n = 20
+	}
+	const tokens = 2
+	var took, floors talked
+	one := func(all *talked, talk func(i int) (talked, error)) error {
+		for i := range n {
+			mine, err := talk(i)
+			if err != nil {
+				return err
+			}
+			all.first = append(all.first, mine.first...)
+		}
+		return nil
+	}
+	err := k.onRuntime(ctx, func(rt *local.Runtime, s *site) error {
+		return serving(rt, s, api.Limits{}, &helix.Agent{Name: "talker", Model: talker{tokens}}, func(addr string) error {
+			return one(&took, func(i int) (talked, error) {
+				return talk(ctx, http.DefaultClient, addr, fmt.Sprintf("first-%d", i), tokens)
+			})
+		})
+	})
+	if err == nil {
+		err = one(&floors, func(int) (talked, error) { return bareTalks(ctx, 1, tokens) })
+	}
+	r := row{Bench: "first-token", Store: k.name, Runtime: "local", N: 1, Unit: "µs p50", Value: percentile(took.first, 50)}
+	return []row{r.with(percentile(floors.first, 50))}, err
+}
+
+// talked is how late tokens were: all of them, and the first of each chat.
+type talked struct{ all, first []time.Duration }
+
+// talks chats n times at once.
+func talks(ctx context.Context, addr string, n, tokens int) (took talked, err error) {
+	var mu sync.Mutex
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: n}}
+	defer client.CloseIdleConnections()
+	err = each(n, func(i int) error {
+		mine, err := talk(ctx, client, addr, fmt.Sprintf("chat-%d", i), tokens)
+		mu.Lock()
+		defer mu.Unlock()
+		took.all, took.first = append(took.all, mine.all...), append(took.first, mine.first...)
+		return err
+	})
+	return took, err
+}
+
+func talk(ctx context.Context, client *http.Client, addr, id string, tokens int) (talked, error) {
+	all, err := listen(ctx, client, addr, id, tokens)
+	return talked{all, all[:min(1, len(all))]}, err
+}
+
+// bareTalks does the same with the floor.
+func bareTalks(ctx context.Context, n, tokens int) (took talked, err error) {
+	server := httptest.NewServer(talker{tokens})
+	defer server.Close()
+	return talks(ctx, strings.TrimPrefix(server.URL, "http://"), n, tokens)
 }
 
 // prompt is a model that answers at once.

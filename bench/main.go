@@ -73,6 +73,7 @@ var benches = []bench{
 	{"stream", false, streams},
 	{"fanout", false, fanout},
 	{"chats", true, chats},
+	{"first-token", false, firstTokens},
 	{"chat-start", false, chatStarts},
 	{"runtime-step", false, runtimes},
 }
