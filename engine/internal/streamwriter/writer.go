@@ -17,6 +17,10 @@ import (
 // costs few writes.
 const FlushBytes = 4 << 10
 
+// firstDelay is how long the first delta of a model call is held back: long enough
+// for what comes with it, and too short to be noticed by whoever waits for the reply.
+const firstDelay = 2 * time.Millisecond
+
 // flushTimeout bounds a flush that the writer makes by itself.
 const flushTimeout = 30 * time.Second
 
@@ -32,7 +36,8 @@ type Config struct {
 	Bytes *atomic.Int64
 	// Last is the stream's last sequence when the turn begins.
 	Last int64
-	// FlushEvery is how long chunks are held back at most.
+	// FlushEvery is how long chunks are held back at most. The first delta of a model
+	// call is sent sooner.
 	FlushEvery time.Duration
 	Log        *slog.Logger
 }
@@ -50,7 +55,9 @@ type Writer struct {
 	first    int64          // the producer's number of buffer[0]
 	inflight []sent         // not known to be durable, oldest first
 	sent     int            // batches sent so far
-	timer    *time.Timer    // runs tick; nil if none is pending
+	timer    *time.Timer    // runs tick; nil before the first chunk
+	ticking  bool           // whether the timer runs
+	silent   bool           // whether the model call has begun and has said nothing yet
 	last     int64          // the stream's last sequence known to be durable
 	err      error          // makes every later flush fail
 }
@@ -108,9 +115,34 @@ func (w *Writer) add(c stream.Chunk) {
 	if w.bytes >= FlushBytes && len(w.inflight) == 0 {
 		w.send(context.Background())
 	}
-	if w.timer == nil {
-		w.timer = time.AfterFunc(w.cfg.FlushEvery, w.tick)
+	w.schedule(&c)
+}
+
+// schedule starts the timer that sends a chunk which was just added.
+func (w *Writer) schedule(c *stream.Chunk) {
+	first := w.silent && c.Delta != ""
+	w.silent = !first && (w.silent || c.Kind == stream.StepStarted)
+	if len(w.buffer) == 0 {
+		return // it was sent
 	}
+	if first {
+		w.ticking = false // the timer has to fire sooner
+		w.flushIn(min(firstDelay, w.cfg.FlushEvery))
+	} else {
+		w.flushIn(w.cfg.FlushEvery)
+	}
+}
+
+// flushIn starts the timer unless it runs.
+func (w *Writer) flushIn(delay time.Duration) {
+	switch {
+	case w.ticking:
+	case w.timer == nil:
+		w.timer = time.AfterFunc(delay, w.tick)
+	default:
+		w.timer.Reset(delay)
+	}
+	w.ticking = true
 }
 
 // coalesce joins a delta to the one before it, so that a token costs its text.
@@ -129,7 +161,7 @@ func (w *Writer) coalesce(c *stream.Chunk) bool {
 // tick flushes what has waited long enough.
 func (w *Writer) tick() {
 	w.mu.Lock()
-	w.timer = nil
+	w.ticking = false
 	w.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
@@ -153,6 +185,10 @@ func (w *Writer) drain() stream.Batch {
 	batch := stream.Batch{Producer: w.cfg.Producer, First: w.first, Chunks: w.buffer}
 	w.first += int64(len(w.buffer))
 	w.buffer, w.bytes = nil, 0
+	if w.ticking { // what comes next is held back for as long as this was
+		w.timer.Stop()
+		w.ticking = false
+	}
 	return batch
 }
 
@@ -337,9 +373,9 @@ func (w *Writer) Sequence() int64 {
 func (w *Writer) Discard() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.timer != nil {
+	if w.ticking {
 		w.timer.Stop()
-		w.timer = nil
+		w.ticking = false
 	}
 	w.buffer, w.inflight = nil, nil
 	if w.err == nil {

@@ -152,6 +152,42 @@ func TestWriterJoinsDeltas(t *testing.T) {
 	})
 }
 
+// The first delta of each model call is sent soon, with what was emitted before it;
+// later ones are held back. A commit takes what is held back along, and then nothing
+// is left to send.
+func TestWriterHurriesOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		to := &recorder{}
+		w := newWriter(to, time.Second)
+		expect := func(after time.Duration, want string) {
+			t.Helper()
+			time.Sleep(after) // of the bubble's clock
+			synctest.Wait()
+			if got := to.text(); got != want {
+				t.Errorf("the stream has %s, want %s", got, want)
+			}
+		}
+		const first = "[step_started: text_delta:ab ]"
+		w.Emit(stream.Chunk{Kind: stream.StepStarted})
+		expect(900*time.Millisecond, "")
+		w.Emit(delta("a"))
+		w.Emit(delta("b"))
+		expect(firstDelay, first)
+		w.Emit(delta("c"))
+		expect(999*time.Millisecond, first)
+		expect(time.Millisecond, first+"[text_delta:c ]")
+		w.Emit(stream.Chunk{Kind: stream.StepStarted}, delta("d"))
+		carried, err := w.Carry(t.Context(), func(b stream.Batch) (int64, error) { return b.First, nil })
+		if !carried || err != nil {
+			t.Errorf("carried: %v, %v", carried, err)
+		}
+		w.Emit(delta("e"))
+		expect(999*time.Millisecond, first+"[text_delta:c ]")
+		w.Discard()
+	})
+}
+
 // A batch that could not be written is sent again, with the same numbers, before
 // what was emitted after it.
 func TestWriterSendsAgain(t *testing.T) {
