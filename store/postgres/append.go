@@ -90,22 +90,24 @@ SELECT cur.number, cur.revision, cur.status, cur.floor, cur.last_sequence, cur.r
 FROM cur LEFT JOIN at ON true LEFT JOIN ok ON true`
 
 // appendArgs returns the parameters of appendBatch.
-func (s *streams) appendArgs(id string, by stream.Producer, first int64, chunks []stored.Chunk) []any {
-	j := stored.Join(chunks)
-	next := first + int64(len(chunks))
+func (s *streams) appendArgs(id string, by stream.Producer, first int64, chunks int, j *stored.Batch) []any {
+	next := first + int64(chunks)
 	return []any{s.tenant, id, s.b.clock(), by.Session, by.Epoch, first, next, j.Lines, by.RunID, j.RunID, j.Step, j.Pieces, j.Body}
 }
 
 // addition is the result of appendBatch.
 type addition struct {
-	h     *streamHead // nil if there is no stream
-	fresh bool        // whether it saw the producer's row as of the time it got the lock
-	last  *int64      // the sequence of the last chunk, if the batch was added
+	h      *streamHead // nil if there is no stream
+	number int64       // of the stream
+	fresh  bool        // whether it saw the producer's row as of the time it got the lock
+	last   *int64      // the sequence of the last chunk, if the batch was added
 }
 
 func (a *addition) scan(id, producer string) func(pgx.Rows) error {
 	return func(rows pgx.Rows) (err error) {
-		a.h, err = scanStream(id, producer, rows, &a.fresh, &a.last)
+		if a.h, err = scanStream(id, producer, rows, &a.fresh, &a.last); err == nil {
+			a.number = a.h.number
+		}
 		return err
 	}
 }
@@ -116,15 +118,17 @@ func (s *streams) append(ctx context.Context, id string, by stream.Producer, fir
 		return s.appendNothing(ctx, id, by, first)
 	}
 	var a addition
-	args := s.appendArgs(id, by, first, chunks)
-	err := s.b.behind(ctx, locked, lockStream, []any{s.tenant, id}, part{s.b.sql(appendBatch), args, a.scan(id, by.Session)})
+	batch := stored.Join(chunks)
+	args := s.appendArgs(id, by, first, len(chunks), &batch)
+	add := part{s.b.sql(appendBatch), args, a.scan(id, by.Session)}
+	err := s.b.carry(ctx, locked, lockStream, s.tenant, id, add)
 	switch {
 	case err != nil:
 		return 0, err
 	case a.h == nil:
 		return 0, notFound("stream %s", id)
 	case a.last != nil:
-		s.b.changed(s.key(id))
+		s.b.published(s.key(id), a.number, *a.last, &batch)
 		s.b.writers.note(s.key(id), by.Session)
 		return *a.last, nil
 	case !a.fresh:

@@ -199,7 +199,8 @@ func (s *sessions) changeCall(ctx context.Context, id, verb, messageID, callID s
 			return err
 		}
 		all := append([]any{s.tenant, id, messageID, callID}, args...)
-		if err := s.b.behind(ctx, locked, lockOnly, all[:2], part{s.b.sql(query), all, scan}); err != nil {
+		if err := s.b.carry(ctx, locked, lockOnly, s.tenant, id, part{s.b.sql(query), all, scan}); err != nil {
+			locked = locked || errors.Is(err, errAlone)
 			return err
 		}
 		if h == nil {

@@ -117,7 +117,7 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (committe
 			spared, number = s.b.known.spare(s.tenant, commit, d)
 		}
 		text, args := s.changeStatement(spared, guard{Commit: commit, number: number}, true)
-		err := s.sendCommit(ctx, locked, commit.SessionID, part{text, args, c.scan})
+		err := s.b.carry(ctx, locked, lockOnly, s.tenant, commit.SessionID, part{text, args, c.scan})
 		if err != nil {
 			locked = locked || errors.Is(err, errAlone)
 			return err
@@ -130,15 +130,6 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (committe
 		return nil, err
 	}
 	return committed, nil
-}
-
-// sendCommit sends a commit's statement, after another one that takes the lock if
-// the first attempt was overtaken.
-func (s *sessions) sendCommit(ctx context.Context, locked bool, id string, change part) error {
-	if locked {
-		return s.b.behind(ctx, locked, lockOnly, []any{s.tenant, id}, change)
-	}
-	return s.b.lanes.carry(ctx, s.tenant+"/"+id, change)
 }
 
 // draftOf checks and encodes a commit's change.

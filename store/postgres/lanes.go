@@ -10,10 +10,11 @@ import (
 	"time"
 )
 
-// lanes sends the commits of many sessions over a few connections. A commit that
-// finds a lane free is sent immediately and alone. Commits that arrive while all
-// lanes are busy wait, and are then sent together as one transaction: under load,
-// a commit costs the server little more than what it writes.
+// lanes sends the commits of many sessions over a few connections, and likewise the
+// appends to streams and the changes of calls. A commit that finds a lane free is
+// sent immediately and alone. Commits that arrive while all lanes are busy wait, and
+// are then sent together as one transaction: under load, a commit costs the server
+// little more than what it writes.
 //
 // This needs no goroutine in between: whoever leaves a lane makes the first
 // waiting commit the leader of the others.

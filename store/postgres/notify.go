@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"crypto/rand"
 	"strconv"
 	"strings"
 	"sync"
@@ -9,12 +10,29 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/helixagents/helix/store/internal/feed"
+	"github.com/helixagents/helix/store/internal/stored"
+	"github.com/helixagents/helix/stream"
 )
 
 // changed notifies readers of a stream, here and in other processes, that it has
 // changed.
 func (b *Backend) changed(key streamKey) {
 	b.watch.hub.Notify(key)
+	b.notifier.add(key)
+}
+
+// published passes a batch that was added to a stream to the readers here, and
+// notifies those in other processes.
+func (b *Backend) published(key streamKey, number, last int64, batch *stored.Batch) {
+	first := last - int64(batch.Lines) + 1
+	b.watch.hub.Publish(key, &feed.Batch{
+		Incarnation: number, First: first, Last: last, Bytes: len(batch.Body),
+		Items: func(after int64) ([]stream.Item, error) {
+			return chunksOf(key.id, []*stored.BatchRow{stored.NewBatchRow(first, last, time.Time{}, batch.Body)}, after, 0)
+		},
+	})
 	b.notifier.add(key)
 }
 
@@ -33,9 +51,11 @@ const quiet = 5 * time.Millisecond
 const maxPayload = 7900
 
 // notifier tells other processes which streams have changed: immediately if it was
-// idle, otherwise with what has been collected since.
+// idle, otherwise with what has been collected since. A payload is the name of the
+// notifier, by which its own process recognises it, and the hashes of streams.
 type notifier struct {
 	b      *Backend
+	name   string
 	wake   chan struct{}
 	stop   context.CancelFunc
 	worker sync.WaitGroup
@@ -46,7 +66,7 @@ type notifier struct {
 
 func newNotifier(b *Backend) *notifier {
 	ctx, stop := context.WithCancel(context.Background())
-	n := &notifier{b: b, wake: make(chan struct{}, 1), stop: stop, changed: map[uint64]bool{}}
+	n := &notifier{b: b, name: "!" + rand.Text(), wake: make(chan struct{}, 1), stop: stop, changed: map[uint64]bool{}}
 	n.worker.Go(func() { n.work(ctx) })
 	return n
 }
@@ -76,8 +96,11 @@ func (n *notifier) take() (payloads []string) {
 			payloads = append(payloads, b.String())
 			b.Reset()
 		}
-		b.WriteString(strconv.FormatUint(hash, 36))
+		if b.Len() == 0 {
+			b.WriteString(n.name)
+		}
 		b.WriteByte(' ')
+		b.WriteString(strconv.FormatUint(hash, 36))
 	}
 	if b.Len() > 0 {
 		payloads = append(payloads, b.String())
@@ -163,8 +186,11 @@ func (w *watch) listenOnce(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if strings.HasPrefix(n.Payload, w.b.notifier.name+" ") {
+			continue // readers here were told when it was written
+		}
 		for name := range strings.FieldsSeq(n.Payload) {
-			if hash, err := strconv.ParseUint(name, 36, 64); err == nil {
+			if hash, err := strconv.ParseUint(name, 36, 64); err == nil { // else it is the name of a notifier
 				w.notifyHash(hash)
 			}
 		}

@@ -42,7 +42,7 @@ func (s *streams) after(ctx context.Context, id string, from int64, view *feed.V
 	}
 	view.Found, view.Info, view.Incarnation = true, *info, h.number
 	if h.Holds(from) {
-		view.Items, view.Damage = chunksOf(h, batches, from, 0)
+		view.Items, view.Damage = chunksOf(id, batches, from, 0)
 	}
 	return nil
 }
@@ -86,16 +86,16 @@ func (s *streams) batches(ctx context.Context, id, verb string, from int64, limi
 
 // chunksOf decodes the chunks of batches after a sequence, up to a limit if that
 // is not 0.
-func chunksOf(h *streamHead, batches []*stored.BatchRow, from int64, limit int) (items []stream.Item, err error) {
+func chunksOf(id string, batches []*stored.BatchRow, from int64, limit int) (items []stream.Item, err error) {
 	for _, b := range batches {
-		if err := b.Check(h.ID); err != nil {
+		if err := b.Check(id); err != nil {
 			return items, err
 		}
 		for sequence, line := range b.After(from) {
 			if limit > 0 && len(items) == limit {
 				return items, nil
 			}
-			item, err := stored.DecodeChunk(h.ID, sequence, line)
+			item, err := stored.DecodeChunk(id, sequence, line)
 			if err != nil {
 				return items, err
 			}
@@ -124,7 +124,7 @@ func (s *streams) Chunks(ctx context.Context, id string, from int64, limit int) 
 		if limit > 0 {
 			rest = limit - len(items)
 		}
-		found, err := chunksOf(h, batches, cursor, rest)
+		found, err := chunksOf(id, batches, cursor, rest)
 		if err != nil {
 			return nil, err
 		}

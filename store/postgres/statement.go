@@ -242,9 +242,9 @@ func (q *statement) answer() {
 	const became = `
 SELECT ok.number, ok.version, ok.message_count, ok.checkpoint_id, ok.inbox_waiting, ok.snapshot_bytes, ok.delta_bytes,
        ok.stop_kind, ok.stop_reason, ok.stop_at, `
-	last := "" // the sequence that the batch ends at; NULL if nothing was written
+	last := "" // the sequence that the batch ends at, and the stream's number; NULL if nothing was written
 	if q.shape.chunks {
-		last = ", (SELECT last_sequence FROM streamed)"
+		last = ", (SELECT last_sequence FROM streamed), (SELECT number FROM streamed)"
 	}
 	if !q.doubtful {
 		q.add(became, `CASE WHEN ok.number IS NULL THEN helix.session_row(`, q.tenant, `, `, q.id, `) END, NULL::json`, last, `

@@ -36,6 +36,7 @@ func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Co
 	if len(j.chunks) == 0 || j.draft.rewinds() {
 		return store.AppendThenCommit(ctx, b, commit)
 	}
+	j.batch = stored.Join(j.chunks)
 	err = b.repeat(ctx, what(commit.SessionID, "commit"), func() error { return j.send(ctx) })
 	if err := j.sessions.conflict(ctx, err, commit.SessionID, j.draft); err != nil {
 		return nil, 0, err
@@ -49,6 +50,7 @@ type joint struct {
 	streams  *streams
 	sessions *sessions
 	chunks   []stored.Chunk
+	batch    stored.Batch // of chunks
 	draft    *draft
 	alone    bool // it failed together with others
 
@@ -85,7 +87,7 @@ func (j *joint) sendAsOne(ctx context.Context) error {
 	j.added, j.made = addition{}, changed{}
 	spared, number := j.streams.b.known.spare(j.sessions.tenant, j.commit.Commit, j.draft)
 	text, args := j.sessions.changeStatement(spared, guard{
-		Commit: j.commit.Commit, chunks: &chunksPart{j.commit.Stream, j.commit.Batch.Producer, j.commit.Batch.First, j.next(), stored.Join(j.chunks)}, number: number,
+		Commit: j.commit.Commit, chunks: &chunksPart{j.commit.Stream, j.commit.Batch.Producer, j.commit.Batch.First, j.next(), j.batch}, number: number,
 	}, true)
 	return j.carry(ctx, part{text, args, func(rows pgx.Rows) error {
 		r := rawRow{rows: rows, values: rows.RawValues()}
@@ -93,7 +95,7 @@ func (j *joint) sendAsOne(ctx context.Context) error {
 			return nil
 		}
 		last := r.int(lastColumn)
-		j.added.last = &last
+		j.added.last, j.added.number = &last, r.int(lastColumn+1)
 		if r.err != nil {
 			return r.err
 		}
@@ -111,7 +113,7 @@ func (j *joint) sendInTurn(ctx context.Context) error {
 		Commit: j.commit.Commit, batch: &batchGuard{j.commit.Stream, by, j.next()}, number: number,
 	}, true)
 	return j.carry(ctx,
-		part{b.sql(appendBatch), j.streams.appendArgs(j.commit.Stream, by, j.commit.Batch.First, j.chunks), j.added.scan(j.commit.Stream, by.Session)},
+		part{b.sql(appendBatch), j.streams.appendArgs(j.commit.Stream, by, j.commit.Batch.First, len(j.chunks), &j.batch), j.added.scan(j.commit.Stream, by.Session)},
 		part{text, args, j.made.scan},
 	)
 }
@@ -131,7 +133,7 @@ func (j *joint) carry(ctx context.Context, parts ...part) error {
 		return err
 	}
 	if j.added.last != nil {
-		b.changed(j.streams.key(j.commit.Stream))
+		b.published(j.streams.key(j.commit.Stream), j.added.number, *j.added.last, &j.batch)
 	}
 	return nil
 }
@@ -184,7 +186,7 @@ type chunksPart struct {
 }
 
 // lastColumn is the column of the statement's result that has the batch's last
-// sequence.
+// sequence; the stream's number follows.
 const lastColumn = 12
 
 // add adds the batch to a statement. The update of the session joins that of the

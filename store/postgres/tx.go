@@ -202,14 +202,15 @@ func (b *Backend) send(ctx context.Context, parts ...part) error {
 	return b.pool.SendBatch(ctx, batch).Close()
 }
 
-// behind sends a statement that locks a row and decides on it: alone, or, if it
-// saw outdated rows of other tables, after another statement that takes the lock,
-// so that it sees the current ones.
-func (b *Backend) behind(ctx context.Context, locked bool, lock string, key []any, change part) error {
-	if !locked {
-		return b.send(ctx, change)
+// carry sends a statement that locks a row and decides on it, perhaps together with
+// others. If it saw outdated rows of other tables, or one of the others failed, it
+// is sent alone, after another statement that takes the lock, so that it sees the
+// current rows.
+func (b *Backend) carry(ctx context.Context, alone bool, lock, tenant, id string, change part) error {
+	if !alone {
+		return b.lanes.carry(ctx, tenant+"/"+id, change)
 	}
-	return b.send(ctx, part{query: b.sql(lock), args: key}, change)
+	return b.send(ctx, part{query: b.sql(lock), args: []any{tenant, id}}, change)
 }
 
 // read runs several queries on one snapshot, in one round trip if they are all

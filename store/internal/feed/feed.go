@@ -79,15 +79,8 @@ func (r *reader) step(ctx context.Context, yield func(stream.Item, error) bool) 
 		return false
 	}
 	view := &r.view
-	for i := range view.Items {
-		if err := ctx.Err(); err != nil {
-			yield(stream.Item{}, r.ended(err))
-			return false
-		}
-		if !yield(view.Items[i], nil) {
-			return false
-		}
-		r.cursor = view.Items[i].Sequence
+	if !r.pass(ctx, view.Items, yield) {
+		return false
 	}
 	if view.Damage != nil {
 		yield(stream.Item{}, view.Damage)
@@ -104,9 +97,44 @@ func (r *reader) step(ctx context.Context, yield func(stream.Item, error) bool) 
 			return false
 		}
 	}
-	if err := r.sub.wait(ctx, r.Poll); err != nil {
-		yield(stream.Item{}, r.ended(err))
-		return false
+	return r.follow(ctx, yield)
+}
+
+// follow waits for changes and yields the batches that this process has written
+// meanwhile. It returns true if the stream has to be read.
+func (r *reader) follow(ctx context.Context, yield func(stream.Item, error) bool) bool {
+	for {
+		if err := r.sub.wait(ctx, r.Poll); err != nil {
+			yield(stream.Item{}, r.ended(err))
+			return false
+		}
+		batches, ok := r.sub.published(r.cursor, r.incarnation)
+		if !ok || (len(batches) == 0 && r.Poll > 0) {
+			return true
+		}
+		for i := range batches {
+			items, err := batches[i].Items(r.cursor)
+			if !r.pass(ctx, items, yield) {
+				return false
+			}
+			if err != nil {
+				return true // the store's own copy shows what is wrong
+			}
+		}
+	}
+}
+
+// pass yields items. It returns false if reading ends.
+func (r *reader) pass(ctx context.Context, items []stream.Item, yield func(stream.Item, error) bool) bool {
+	for i := range items {
+		if err := ctx.Err(); err != nil {
+			yield(stream.Item{}, r.ended(err))
+			return false
+		}
+		if !yield(items[i], nil) {
+			return false
+		}
+		r.cursor = items[i].Sequence
 	}
 	return true
 }

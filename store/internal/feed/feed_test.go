@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -188,5 +189,83 @@ func TestHubTellsOfReaders(t *testing.T) {
 	end()
 	if n := len(hub.Keys()); n != 0 {
 		t.Errorf("a closed hub has %d readers", n)
+	}
+}
+
+// TestPublished wakes a reader with batches: it reads the store only if it cannot
+// know that it has everything before them.
+func TestPublished(t *testing.T) {
+	t.Parallel()
+	batch := func(incarnation string, first, last int64) *Batch {
+		return &Batch{Incarnation: incarnation, First: first, Last: last, Bytes: 10, Items: func(after int64) ([]stream.Item, error) {
+			return chunks(max(first, after+1), last), nil
+		}}
+	}
+	many := func(hub *Hub[string]) {
+		for n := range int64(maxBatches + 1) {
+			hub.Publish("a", batch("1", n+3, n+3))
+		}
+	}
+	large := func(hub *Hub[string]) {
+		b := batch("1", 3, 3)
+		b.Bytes = maxBatchBytes + 1
+		hub.Publish("a", b)
+	}
+	broken := func(hub *Hub[string]) {
+		b := batch("1", 3, 4)
+		b.Items = func(int64) ([]stream.Item, error) { return nil, errors.New("damage") }
+		hub.Publish("a", b)
+	}
+	for name, test := range map[string]struct {
+		write func(*Hub[string])
+		want  string
+		reads int // of the store, after the first two
+	}{
+		"the next":                 {func(h *Hub[string]) { h.Publish("a", batch("1", 3, 4)) }, "3 4", 0},
+		"two":                      {func(h *Hub[string]) { h.Publish("a", batch("1", 3, 3)); h.Publish("a", batch("1", 4, 5)) }, "3 4 5", 0},
+		"one that was seen":        {func(h *Hub[string]) { h.Publish("a", batch("1", 1, 2)) }, "", 0},
+		"one that was begun":       {func(h *Hub[string]) { h.Publish("a", batch("1", 2, 3)) }, "3", 0},
+		"after others":             {func(h *Hub[string]) { h.Publish("a", batch("1", 4, 4)) }, "3 4", 1},
+		"in another order":         {func(h *Hub[string]) { h.Publish("a", batch("1", 4, 4)); h.Publish("a", batch("1", 3, 3)) }, "3 4", 1},
+		"of another stream":        {func(h *Hub[string]) { h.Publish("a", batch("2", 3, 4)) }, "3 4", 1},
+		"before another change":    {func(h *Hub[string]) { h.Publish("a", batch("1", 3, 3)); h.Notify("a") }, "3 4", 1},
+		"after another change":     {func(h *Hub[string]) { h.Notify("a"); h.Publish("a", batch("1", 3, 3)) }, "3 4", 1},
+		"more than are kept":       {many, "3 4", 1},
+		"more bytes than are kept": {large, "3 4", 1},
+		"one that is damaged":      {broken, "3 4", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				hub := NewHub[string]()
+				from := &source{views: []*View{view("1", stream.StatusActive, 0, 2, chunks(1, 2)...), view("1", stream.StatusActive, 0, 2)}}
+				var got []string
+				ctx, cancel := context.WithCancel(t.Context())
+				sub, end := hub.Subscribe("a")
+				defer end()
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					for item, err := range (Feed{ID: "a", After: from.after}).Read(ctx, sub) {
+						if err == nil && item.Sequence > 2 {
+							got = append(got, fmt.Sprint(item.Sequence))
+						}
+					}
+				}()
+				synctest.Wait()
+				reads := len(from.asked)
+				from.views = []*View{view("1", stream.StatusActive, 0, 4, chunks(3, 4)...), view("1", stream.StatusActive, 0, 4)}
+				test.write(hub)
+				synctest.Wait()
+				cancel()
+				<-done
+				if text := strings.Join(got, " "); text != test.want {
+					t.Errorf("got %q, want %q", text, test.want)
+				}
+				if n := len(from.asked) - reads; n != test.reads {
+					t.Errorf("%d reads of the store, want %d", n, test.reads)
+				}
+			})
+		})
 	}
 }

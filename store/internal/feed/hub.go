@@ -2,11 +2,12 @@ package feed
 
 import (
 	"context"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
 )
 
 // Hub wakes the readers of a stream that may have changed. The store chooses the
@@ -30,19 +31,52 @@ type Hub[K comparable] struct {
 // notification does not depend on their number.
 type topic struct {
 	readers int // guarded by the hub's lock
-	changed atomic.Pointer[signal]
+
+	mu      sync.Mutex // guards what follows
+	changed *signal
+	unread  int64   // how often the stream has changed in a way that requires a read
+	batches []Batch // those since then that are not too old
+	bytes   int     // of batches
 }
 
 // signal is closed at the next change.
 type signal struct{ ch chan struct{} }
 
-func newTopic() *topic {
-	t := &topic{}
-	t.changed.Store(&signal{make(chan struct{})})
-	return t
+// Batch is a sequence of chunks that this process has written to a stream.
+type Batch struct {
+	Incarnation any // of the stream; see [View]
+	First, Last int64
+	Bytes       int
+	// Items decodes the chunks after a sequence.
+	Items func(after int64) ([]stream.Item, error)
 }
 
-func (t *topic) notify() { close(t.changed.Swap(&signal{make(chan struct{})}).ch) }
+// The limits of the batches that are kept for the readers of a stream. A reader that
+// needs an older one reads it from the store.
+const (
+	maxBatches    = 16
+	maxBatchBytes = 32 << 10
+)
+
+func newTopic() *topic { return &topic{changed: &signal{make(chan struct{})}} }
+
+// notify wakes the readers: with a batch, or to read the stream.
+func (t *topic) notify(batch *Batch) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if batch == nil || batch.Bytes > maxBatchBytes {
+		t.unread++
+		t.batches, t.bytes = nil, 0
+	} else {
+		t.batches, t.bytes = append(t.batches, *batch), t.bytes+batch.Bytes
+		for len(t.batches) > maxBatches || t.bytes > maxBatchBytes {
+			t.bytes -= t.batches[0].Bytes
+			t.batches = slices.Delete(t.batches, 0, 1)
+		}
+	}
+	close(t.changed.ch)
+	t.changed = &signal{make(chan struct{})}
+}
 
 // NewHub returns a hub without readers.
 func NewHub[K comparable]() *Hub[K] {
@@ -53,6 +87,7 @@ func NewHub[K comparable]() *Hub[K] {
 type Subscription struct {
 	topic   *topic
 	armed   *signal
+	unread  int64 // of the topic when the reader last read the stream
 	closing <-chan struct{}
 }
 
@@ -88,13 +123,19 @@ func (h *Hub[K]) unsubscribe(key K, t *topic) {
 	}
 }
 
-// Notify wakes the readers of a stream.
-func (h *Hub[K]) Notify(key K) {
+// Notify wakes the readers of a stream, which then read it.
+func (h *Hub[K]) Notify(key K) { h.notify(key, nil) }
+
+// Publish wakes the readers of a stream to which this process has added a batch.
+// Those that have seen everything before it need not read the stream.
+func (h *Hub[K]) Publish(key K, batch *Batch) { h.notify(key, batch) }
+
+func (h *Hub[K]) notify(key K, batch *Batch) {
 	h.mu.Lock()
 	t := h.topics[key]
 	h.mu.Unlock()
 	if t != nil {
-		t.notify()
+		t.notify(batch)
 	}
 }
 
@@ -103,7 +144,7 @@ func (h *Hub[K]) NotifyAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, t := range h.topics {
-		t.notify()
+		t.notify(nil)
 	}
 }
 
@@ -140,7 +181,35 @@ func (h *Hub[K]) Close() bool {
 // Arm makes all changes from now on wake the reader. A feed calls it before it
 // reads. A store that reads under the same lock that guards its notifications
 // calls it there, too: then no reader is woken for what it has already seen.
-func (s *Subscription) Arm() { s.armed = s.topic.changed.Load() }
+func (s *Subscription) Arm() {
+	s.topic.mu.Lock()
+	defer s.topic.mu.Unlock()
+	s.armed, s.unread = s.topic.changed, s.topic.unread
+}
+
+// published returns the batches that follow a sequence, of which there may be none.
+// It returns false if the stream has changed otherwise since the reader read it, so
+// that the reader has to read again. Further changes wake the reader.
+func (s *Subscription) published(after int64, incarnation any) (out []Batch, ok bool) {
+	t := s.topic
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s.unread != t.unread {
+		return nil, false
+	}
+	next := after + 1
+	for _, b := range t.batches {
+		switch {
+		case b.Last < next: // it was seen
+		case b.First <= next && b.Incarnation == incarnation:
+			out, next = append(out, b), b.Last+1
+		default:
+			return nil, false // others have written in between
+		}
+	}
+	s.armed = t.changed
+	return out, true
+}
 
 // wait waits for a change, the end of ctx or of the hub, or for poll if that is
 // not 0.
