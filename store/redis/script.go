@@ -37,7 +37,7 @@ var (
 	settleHints  = newScript("hints_settle", true)
 	noteFilled   = newScript("fill", true)
 	readStream   = newScript("stream_read", false)
-	writeStream  = newScript("stream_write", true)
+	writeStream  = compile(source("stream_append")+source("prelude")+source("keys")+source("stream_write"), true)
 	useLock      = newScript("lock", true)
 	probe        = newScript("probe", false)
 	tryWrite     = compile(source("ready"), true)
@@ -76,6 +76,8 @@ type run struct {
 	// whole sends the source in any case: scripts after it must not run if the server
 	// does not have this one.
 	whole bool
+	// pieces are the chunks of a batch that is appended.
+	pieces [][]byte
 
 	out any
 	err error

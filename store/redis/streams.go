@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/feed"
 	"github.com/helixagents/helix/store/internal/stored"
 	"github.com/helixagents/helix/stream"
 )
@@ -108,8 +109,31 @@ func (s *streams) changed(id, name string, r *run) ([]any, error) {
 	if text(parts[0]) == "missing" {
 		return nil, noStream(id)
 	}
-	s.b.watch.hub.Notify(s.b.keys.channel(s.tenant, id))
+	if len(parts) < 3 { // else it is a batch that readers get; see appended
+		s.b.watch.hub.Notify(s.b.keys.channel(s.tenant, id))
+	}
 	return parts, nil
+}
+
+// publish passes a batch to the readers in this process.
+func (s *streams) publish(id, incarnation string, last int64, pieces [][]byte) {
+	first, size := last-int64(len(pieces))+1, 0
+	for _, piece := range pieces {
+		size += len(piece)
+	}
+	s.b.watch.hub.Publish(s.b.keys.channel(s.tenant, id), &feed.Batch{
+		Incarnation: incarnation, First: first, Last: last, Bytes: size,
+		Items: func(after int64) (items []stream.Item, err error) {
+			for i, piece := range pieces[max(0, after+1-first):] {
+				item, err := stored.DecodeChunk(id, max(first, after+1)+int64(i), piece)
+				if err != nil {
+					return items, err
+				}
+				items = append(items, item)
+			}
+			return items, nil
+		},
+	})
 }
 
 func stale(id string, by stream.Producer, epoch any) error {
@@ -216,6 +240,7 @@ func (s *streams) appending(id string, batch *stream.Batch) (*run, error) {
 		return nil, session.Invalid("producer sequence", "%d is negative", batch.First)
 	}
 	args := append(producer(id, batch.Producer), batch.First, len(batch.Chunks))
+	var all [][]byte
 	for i := range batch.Chunks {
 		pieces, err := stream.Split(batch.Chunks[i], s.b.config.MaxChunk)
 		if err != nil {
@@ -225,8 +250,11 @@ func (s *streams) appending(id string, batch *stream.Batch) (*run, error) {
 		for _, piece := range pieces {
 			args = append(args, piece)
 		}
+		all = append(all, pieces...)
 	}
-	return s.writing(id, "append", args...), nil
+	r := s.writing(id, "append", append(args, s.b.tokens.process)...)
+	r.pieces = all
+	return r, nil
 }
 
 // appended reads that script's answer.
@@ -244,7 +272,11 @@ func (s *streams) appended(id string, batch *stream.Batch, r *run) (appended, er
 	case "closed":
 		return 0, session.ErrStreamClosed.WithMessage("stream %s is %s", id, text(out[1]))
 	}
-	return appended(number(text(out[1]))), nil
+	last := number(text(out[1]))
+	if len(out) > 2 {
+		s.publish(id, text(out[2]), last, r.pieces)
+	}
+	return appended(last), nil
 }
 
 // trace returns what a batch leaves in the header of its stream, unless a later

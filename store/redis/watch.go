@@ -88,7 +88,9 @@ func (w *watch) listen() {
 	for message := range w.pubsub.ChannelWithSubscriptions() {
 		switch m := message.(type) {
 		case *goredis.Message:
-			w.hub.Notify(m.Channel)
+			if m.Payload != w.b.tokens.process { // else readers here get the batch from its writer
+				w.hub.Notify(m.Channel)
+			}
 		case *goredis.Subscription:
 			if m.Kind == "subscribe" {
 				w.hub.Notify(m.Channel)

@@ -49,7 +49,7 @@ end
 local act = {}
 
 -- producer, epoch, run, whether the stream is its own, first number, number of chunks, then for each chunk its time or '*',
--- the number of its pieces, and these
+-- the number of its pieces, and these; at the end the name of the process
 act.append = function()
   local name, epoch, first, n = A[5], tonumber(A[6]), tonumber(A[9]), tonumber(A[10])
   local known, following = producer(name)
