@@ -29,9 +29,7 @@ func (b *Backend) published(key streamKey, number, last int64, batch *stored.Bat
 	first := last - int64(batch.Lines) + 1
 	b.watch.hub.Publish(key, &feed.Batch{
 		Incarnation: number, First: first, Last: last, Bytes: len(batch.Body),
-		Items: func(after int64) ([]stream.Item, error) {
-			return chunksOf(key.id, []*stored.BatchRow{stored.NewBatchRow(first, last, time.Time{}, batch.Body)}, after, 0)
-		},
+		Items: func(after int64) ([]stream.Item, error) { return batch.Items(key.id, first, after) },
 	})
 	b.notifier.add(key)
 }

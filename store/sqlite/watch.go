@@ -44,10 +44,17 @@ func newWatch(look func(context.Context) error, interval time.Duration) *watch {
 	return w
 }
 
-// notify wakes the readers of streams that were written to.
-func (w *watch) notify(streams map[lite.StreamKey]bool) {
-	for key := range streams {
-		w.hub.Notify(key)
+// notify wakes the readers of streams that were written to. They read what was
+// written if some of it may have been undone.
+func (w *watch) notify(streams map[lite.StreamKey]*lite.Change, undone bool) {
+	for key, change := range streams {
+		if undone || len(change.Batches) == 0 {
+			w.hub.Notify(key)
+			continue
+		}
+		for _, batch := range change.Batches {
+			w.hub.Publish(key, batch)
+		}
 	}
 }
 

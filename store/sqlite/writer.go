@@ -278,9 +278,9 @@ func (w *writer) perform(batch []*op) {
 	if batch = w.look(t, batch); len(batch) == 0 {
 		return
 	}
-	err := w.attempt(t, batch, false)
+	err, redone := w.attempt(t, batch, false), false
 	if errors.Is(err, errRedo) {
-		t = w.newTx()
+		t, redone = w.newTx(), true
 		err = w.attempt(t, batch, true)
 	}
 	for _, o := range batch {
@@ -290,7 +290,7 @@ func (w *writer) perform(batch []*op) {
 		o.err = failure(o.what, o.err)
 	}
 	if changed := t.lite.Changed(); err == nil && len(changed) > 0 {
-		w.watch.notify(changed)
+		w.watch.notify(changed, redone)
 	}
 }
 

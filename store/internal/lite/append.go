@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/feed"
 	"github.com/helixagents/helix/store/internal/stored"
 	"github.com/helixagents/helix/stream"
 )
@@ -109,7 +110,10 @@ func (s *streams) append(t *Tx, id string, by stream.Producer, first int64, chun
 	if err != nil {
 		return 0, err
 	}
-	t.touch(s.key(id))
+	t.added(s.key(id), &feed.Batch{
+		Incarnation: h.number, First: first, Last: h.Last, Bytes: len(j.Body),
+		Items: func(after int64) ([]stream.Item, error) { return j.Items(id, first, after) },
+	})
 	t.cache.rememberStream(s.key(id), h)
 	return h.Last, nil
 }

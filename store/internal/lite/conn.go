@@ -12,6 +12,8 @@ import (
 	"context"
 	"iter"
 	"time"
+
+	"github.com/helixagents/helix/store/internal/feed"
 )
 
 // Conn executes statements. [Unit.Value] says which types parameters have and how
@@ -62,7 +64,14 @@ type Ordered interface {
 type Tx struct {
 	Conn
 	cache   *Cache
-	changed map[StreamKey]bool
+	changed map[StreamKey]*Change
+}
+
+// Change is what a transaction has done to a stream. If it has only added batches,
+// these are Batches.
+type Change struct {
+	Batches []*feed.Batch
+	other   bool
 }
 
 // NewTx returns the transaction of a connection. All transactions of the
@@ -72,12 +81,27 @@ func NewTx(c Conn, cache *Cache) *Tx { return &Tx{Conn: c, cache: cache} }
 // touch marks a stream, so that its readers are notified once the transaction is
 // durable.
 func (t *Tx) touch(key StreamKey) {
-	if t.changed == nil {
-		t.changed = map[StreamKey]bool{}
+	c := t.change(key)
+	c.Batches, c.other = nil, true
+}
+
+// added marks a stream to which a batch was added.
+func (t *Tx) added(key StreamKey, batch *feed.Batch) {
+	if c := t.change(key); !c.other {
+		c.Batches = append(c.Batches, batch)
 	}
-	t.changed[key] = true
+}
+
+func (t *Tx) change(key StreamKey) *Change {
+	if t.changed == nil {
+		t.changed = map[StreamKey]*Change{}
+	}
+	if t.changed[key] == nil {
+		t.changed[key] = &Change{}
+	}
+	return t.changed[key]
 }
 
 // Changed returns the streams that the transaction has changed. Their readers are
 // to be notified once it is durable.
-func (t *Tx) Changed() map[StreamKey]bool { return t.changed }
+func (t *Tx) Changed() map[StreamKey]*Change { return t.changed }

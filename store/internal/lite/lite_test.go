@@ -106,7 +106,7 @@ func (p *plain) Read(ctx context.Context, what string, run func(lite.Conn) error
 }
 
 func (p *plain) Write(ctx context.Context, what string, run func(*lite.Tx) error) error {
-	var changed map[lite.StreamKey]bool
+	var changed map[lite.StreamKey]*lite.Change
 	err := p.transact(ctx, what, func(c *conn) error {
 		t := lite.NewTx(c, p.cache)
 		err := run(t)

@@ -5,6 +5,7 @@ package stored
 import (
 	"bytes"
 	"encoding/json"
+	"time"
 
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -70,6 +71,20 @@ func Join(chunks []Chunk) Batch {
 		out.Pieces, _ = json.Marshal(counts) // a list of numbers always encodes
 	}
 	return out
+}
+
+// Items decodes the chunks after a sequence; first is the sequence of the batch's
+// first line.
+func (b *Batch) Items(id string, first, after int64) (items []stream.Item, err error) {
+	row := NewBatchRow(first, first+int64(b.Lines)-1, time.Time{}, b.Body)
+	for sequence, line := range row.After(after) {
+		item, err := DecodeChunk(id, sequence, line)
+		if err != nil {
+			return items, err
+		}
+		items = append(items, item)
+	}
+	return items, nil
 }
 
 // Lines splits the body of a batch.
