@@ -247,12 +247,15 @@ func (s *Stage) collect(run helix.Run) (items []stream.Item) {
 }
 
 // kinds lists the kinds of items, but for when a reader had caught up, which is
-// different for each.
+// different for each, and how many deltas a text came in, which depends on time.
 func kinds(items []stream.Item) string {
 	var out []string
 	for _, item := range items {
 		if item.Chunk != nil {
-			out = append(out, string(item.Chunk.Kind))
+			kind := string(item.Chunk.Kind)
+			if item.Chunk.Delta == "" || len(out) == 0 || out[len(out)-1] != kind {
+				out = append(out, kind)
+			}
 		} else if item.Terminal() {
 			out = append(out, "<"+string(item.Frame)+">")
 		}

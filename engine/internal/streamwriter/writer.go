@@ -17,9 +17,10 @@ import (
 // costs few writes.
 const FlushBytes = 4 << 10
 
-// firstDelay is how long the first delta of a model call is held back: long enough
-// for what comes with it, and too short to be noticed by whoever waits for the reply.
-const firstDelay = 2 * time.Millisecond
+// hurry is the part of FlushEvery for which the first delta of a model call is held
+// back: long enough for what comes with it, and too short to be noticed by whoever
+// waits for the reply.
+const hurry = 12
 
 // flushTimeout bounds a flush that the writer makes by itself.
 const flushTimeout = 30 * time.Second
@@ -127,7 +128,7 @@ func (w *Writer) schedule(c *stream.Chunk) {
 	}
 	if first {
 		w.ticking = false // the timer has to fire sooner
-		w.flushIn(min(firstDelay, w.cfg.FlushEvery))
+		w.flushIn(w.cfg.FlushEvery / hurry)
 	} else {
 		w.flushIn(w.cfg.FlushEvery)
 	}

@@ -173,7 +173,7 @@ func TestWriterHurriesOnce(t *testing.T) {
 		expect(900*time.Millisecond, "")
 		w.Emit(delta("a"))
 		w.Emit(delta("b"))
-		expect(firstDelay, first)
+		expect(time.Second/hurry, first)
 		w.Emit(delta("c"))
 		expect(999*time.Millisecond, first)
 		expect(time.Millisecond, first+"[text_delta:c ]")
