@@ -104,19 +104,13 @@ func (h *Handle) Result(ctx context.Context) (*helix.Result, error) {
 			return nil, context.Cause(ctx)
 		}
 	}
-	failed := 0 // reads in a row
 	for wait := pollFirst; ; wait = min(2*wait, pollMost) {
-		run, err := sessions.Run(ctx, h.key.ID, h.run.ID)
-		switch {
-		case err == nil:
-			failed = 0
-			if run.Status.Ended() && run.Outcome != nil {
-				return h.result(ctx, sessions, run)
-			}
-		case failed == maxFailedReads || !session.IsRetryable(err):
+		run, err := h.read(ctx, sessions, h.run.ID)
+		if err != nil {
 			return nil, err
-		default:
-			failed++
+		}
+		if run.Status.Ended() && run.Outcome != nil {
+			return h.result(ctx, sessions, run)
 		}
 		if err := retry.Sleep(ctx, wait); err != nil {
 			return nil, err
@@ -124,9 +118,11 @@ func (h *Handle) Result(ctx context.Context) (*helix.Result, error) {
 	}
 }
 
-// maxFailedReads is after how many failed reads in a row waiting for a result fails: a store that
-// is away for a moment must not end a wait of hours.
-const maxFailedReads = 5
+// read reads the record of a run. A store that is away for a moment must not end a
+// wait of hours.
+func (h *Handle) read(ctx context.Context, sessions session.Store, runID string) (*session.Run, error) {
+	return retry.Do(ctx, func() (*session.Run, error) { return sessions.Run(ctx, h.key.ID, runID) })
+}
 
 // maxContinued bounds how many runs the usage of a result is summed over.
 const maxContinued = 1000
@@ -134,7 +130,7 @@ const maxContinued = 1000
 func (h *Handle) result(ctx context.Context, sessions session.Store, run *session.Run) (*helix.Result, error) {
 	used := run.Usage
 	for at := run; at.Kind != session.RunExecute && at.PreviousRunID != "" && at.Turn > run.Turn-maxContinued; {
-		before, err := sessions.Run(ctx, h.key.ID, at.PreviousRunID)
+		before, err := h.read(ctx, sessions, at.PreviousRunID)
 		if errors.Is(err, session.ErrNotFound) || errors.Is(err, session.ErrCorrupt) {
 			break // the result of this run stands without it
 		}

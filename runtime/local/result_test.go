@@ -17,7 +17,8 @@ import (
 // unreadable is a backend whose records of runs cannot be read for some times.
 type unreadable struct {
 	store.Backend
-	times atomic.Int64
+	times   atomic.Int64
+	skipped atomic.Int64 // reads that succeed before that
 }
 
 func (u *unreadable) Sessions() session.Store { return unreadableSessions{u.Backend.Sessions(), u} }
@@ -32,7 +33,7 @@ func (s unreadableSessions) Tenant(name string) session.Store {
 }
 
 func (s unreadableSessions) Run(ctx context.Context, id, runID string) (*session.Run, error) {
-	if s.u.times.Add(-1) >= 0 {
+	if s.u.skipped.Add(-1) < 0 && s.u.times.Add(-1) >= 0 {
 		return nil, session.ErrUnavailable
 	}
 	return s.Store.Run(ctx, id, runID)
@@ -42,7 +43,10 @@ func (s unreadableSessions) Run(ctx context.Context, id, runID string) (*session
 func TestResultOfAnUnreadableStore(t *testing.T) {
 	t.Parallel()
 	db := &unreadable{Backend: memory.New(memory.Config{})}
-	agent := &helix.Agent{Name: "clerk", Model: scripted.New(scripted.Text("Hello!"))}
+	sign := helix.Tool{Name: "sign", Approval: helix.RequireApproval, Execute: helix.Func(func(context.Context, *helix.Call, struct{}) (string, error) {
+		return "signed", nil
+	})}
+	agent := &helix.Agent{Name: "clerk", Tools: []helix.Tool{sign}, Model: scripted.New(scripted.Call("sign", struct{}{}), scripted.Text("Hello!"))}
 	rt, err := local.New(local.Config{Backend: db, Agents: []*helix.Agent{agent}})
 	if err != nil {
 		t.Fatal(err)
@@ -52,12 +56,32 @@ func TestResultOfAnUnreadableStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db.times.Store(3)
-	if res, err := run.Result(t.Context()); err != nil || res.Text != "Hello!" {
-		t.Errorf("got %+v, %v", res, err)
+	res, err := run.Result(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
-	db.times.Store(1000)
-	if res, err := run.Result(t.Context()); !errors.Is(err, session.ErrUnavailable) {
-		t.Errorf("got %+v, %v", res, err)
+	if _, err := rt.Submit(t.Context(), "s", helix.Approve(res.Pending[0], helix.User{ID: "ann"})); err != nil {
+		t.Fatal(err)
+	}
+	if run, err = rt.Resume(t.Context(), "s", helix.ResumeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	res, err = run.Result(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := res.Usage
+	for skipped := range int64(2) { // the run, or the one that it continues, whose usage is part of the result
+		db.times.Store(3)
+		db.skipped.Store(skipped)
+		if res, err := run.Result(t.Context()); err != nil || res.Text != "Hello!" || res.Usage != total {
+			t.Errorf("%d read: got %+v, %v", skipped, res, err)
+		}
+		db.times.Store(1000)
+		db.skipped.Store(skipped)
+		if res, err := run.Result(t.Context()); !errors.Is(err, session.ErrUnavailable) {
+			t.Errorf("%d read: got %+v, %v", skipped, res, err)
+		}
+		db.times.Store(0)
 	}
 }
