@@ -70,6 +70,8 @@ var benches = []bench{
 	{"concurrent", true, concurrent},
 	{"resume", false, resume},
 	{"takeover", false, takeover},
+	{"stop-elsewhere", false, stopElsewhere},
+	{"killed", false, killed},
 	{"stream", false, streams},
 	{"fanout", false, fanout},
 	{"chats", true, chats},
@@ -86,7 +88,12 @@ func run() int {
 	match := flag.String("run", "", "run only benches whose bench/store matches this regular expression")
 	quick := flag.Bool("quick", false, "take fewer samples")
 	here := flag.Bool("here", false, "run everything in this process")
+	victim := flag.String("victim", "", "be the process that the bench killed kills, on a store, given as kind, name and URL; the bench itself uses it")
 	flag.Parse()
+	if *victim != "" {
+		fmt.Fprintln(os.Stderr, "bench: the process to kill:", beVictim(*victim))
+		return 1
+	}
 	pattern, err := regexp.Compile(*match)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench: -run:", err)

@@ -13,6 +13,8 @@ import (
 type site struct {
 	store.Backend
 	floor floor
+	// name is where the backend's data is, for another process; see [kind].
+	name string
 	// occupied is how many bytes the backend's data takes, and the floor's; 0 where
 	// that cannot be told apart.
 	occupied func(ctx context.Context) (ours, floors float64, err error)
@@ -35,6 +37,9 @@ type kind struct {
 	server *server // that it needs; nil if none
 	// open makes a new site, on the server at a URL if it needs one.
 	open func(ctx context.Context, url string) (*site, error)
+	// reopen opens the data of a site, as another process would. It is nil if no other
+	// process can.
+	reopen func(url, name string) (store.Backend, error)
 	// temporal is a Temporal beside it, on the one store where engines are measured.
 	temporal *server
 }
@@ -42,9 +47,9 @@ type kind struct {
 func kinds(s *servers) []kind {
 	return []kind{
 		{name: "memory", open: openMemory},
-		{name: "sqlite", open: openSQLite},
-		{name: "postgres", server: &s.postgres, open: openPostgres, temporal: &s.temporal},
-		{name: "redis", server: &s.redis, open: openRedis},
+		{name: "sqlite", open: openSQLite, reopen: reopenSQLite},
+		{name: "postgres", server: &s.postgres, open: openPostgres, reopen: reopenPostgres, temporal: &s.temporal},
+		{name: "redis", server: &s.redis, open: openRedis, reopen: reopenRedis},
 	}
 }
 

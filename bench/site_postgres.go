@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/postgres"
 )
 
@@ -27,7 +28,7 @@ func openPostgres(ctx context.Context, url string) (_ *site, err error) {
 	if err != nil {
 		return nil, err
 	}
-	db, err := postgres.OpenConfig(postgres.Config{URL: url, Schema: ours})
+	db, err := reopenPostgres(url, ours)
 	if err != nil {
 		return nil, errors.Join(err, floor.Close())
 	}
@@ -38,7 +39,11 @@ func openPostgres(ctx context.Context, url string) (_ *site, err error) {
 		b, err = floor.bytesOf(ctx, floors)
 		return a, b, err
 	}
-	return &site{Backend: db, floor: floor, occupied: occupied, cleanup: drop}, nil
+	return &site{Backend: db, floor: floor, name: ours, occupied: occupied, cleanup: drop}, nil
+}
+
+func reopenPostgres(url, schema string) (store.Backend, error) {
+	return postgres.OpenConfig(postgres.Config{URL: url, Schema: schema})
 }
 
 // dropSchemas removes the data of a site, even when the benchmarks were

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/redis"
 )
 
@@ -19,7 +20,7 @@ func openRedis(ctx context.Context, url string) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	db, err := redis.OpenConfig(redis.Config{URL: url, Prefix: ours})
+	db, err := reopenRedis(url, ours)
 	if err != nil {
 		return nil, errors.Join(err, floor.Close())
 	}
@@ -32,7 +33,7 @@ func openRedis(ctx context.Context, url string) (*site, error) {
 	}
 	// The floor removes the keys of both: its client is closed last.
 	floor.leave = func() error { return floor.remove(ctx, ours, floors) }
-	return &site{Backend: db, floor: floor, occupied: occupied}, nil
+	return &site{Backend: db, floor: floor, name: ours, occupied: occupied}, nil
 }
 
 // remove deletes keys, even when the benchmarks were interrupted.
@@ -79,4 +80,8 @@ func (f *redisFloor) keys(ctx context.Context, prefix string, each func(keys []s
 			return nil
 		}
 	}
+}
+
+func reopenRedis(url, prefix string) (store.Backend, error) {
+	return redis.OpenConfig(redis.Config{URL: url, Prefix: prefix})
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/sqlite"
 )
 
@@ -26,7 +27,7 @@ func openSQLite(ctx context.Context, _ string) (_ *site, err error) {
 	if err != nil {
 		return nil, err
 	}
-	db, err := sqlite.Open(ours)
+	db, err := reopenSQLite("", ours)
 	if err != nil {
 		return nil, errors.Join(err, floor.Close())
 	}
@@ -37,7 +38,7 @@ func openSQLite(ctx context.Context, _ string) (_ *site, err error) {
 		b, err = pagesOf(ctx, floors)
 		return a, b, err
 	}
-	return &site{Backend: db, floor: floor, occupied: occupied, cleanup: cleanup}, nil
+	return &site{Backend: db, floor: floor, name: ours, occupied: occupied, cleanup: cleanup}, nil
 }
 
 // pagesOf is what the used pages of a database take.
@@ -52,3 +53,5 @@ func pagesOf(ctx context.Context, file string) (float64, error) {
 		Scan(&pages, &free, &size)
 	return (pages - free) * size, err
 }
+
+func reopenSQLite(_, path string) (store.Backend, error) { return sqlite.Open(path) }
