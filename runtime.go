@@ -42,13 +42,13 @@ type RuntimeOptions struct {
 	// Usage receives usage entries. Defaults to none.
 	Usage usage.Sink
 	// LeaseTTL is how long a session stays with a process that no longer renews its
-	// lease. Defaults to 30 seconds.
+	// lease. Defaults to 5 seconds.
 	LeaseTTL time.Duration
 	// Heartbeat is how often leases are renewed. Defaults to a third of LeaseTTL.
 	Heartbeat time.Duration
 	// Sweep is about how often the processes that share a backend and know the same
 	// agents look for orphaned runs, expired deadlines and other work that is due; one of
-	// them does so each time. Defaults to 5 seconds.
+	// them does so each time. Defaults to 2 seconds.
 	Sweep time.Duration
 	// NoRecovery keeps this process from recovering orphaned runs. It still handles
 	// deadlines, expired sessions and everything else that is due.

@@ -326,10 +326,10 @@ type Runtime struct {
 	// number of worker processes; dbos, DBOS workflows in a database. Defaults to local.
 	Kind string `yaml:"kind,enum=local|temporal|dbos"`
 	// How long a session stays with a process that no longer renews its lease. Defaults to
-	// 30s.
+	// 5s.
 	LeaseTTL Duration `yaml:"leaseTTL"`
 	// How often the processes look for orphaned runs, deadlines, wakes and expired sessions
-	// of the file's agents. Defaults to 5s.
+	// of the file's agents. Defaults to 2s.
 	Sweep Duration `yaml:"sweep"`
 	// How often a model call with a temporary error is retried. Defaults to 3.
 	ModelRetries *int `yaml:"modelRetries,min=0,max=20"`

@@ -11,6 +11,7 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/engine/machine"
+	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/usage"
@@ -290,20 +291,37 @@ func (h *Handler) Signal(runID string, stop session.Stop) bool {
 	return ok
 }
 
-// Renew extends the lease of a turn of this process, and notices a stop that was
-// requested in another process.
-func (h *Handler) Renew(ctx context.Context, runID string, ttl time.Duration) error {
-	t, ok := h.held(runID)
+// Renew extends the leases of turns of this process, and notices stops that were
+// requested in other processes. It returns an error for each run whose lease was not
+// renewed.
+func (h *Handler) Renew(ctx context.Context, ttl time.Duration, runIDs ...string) map[string]error {
+	turns, leases := make([]*turn, 0, len(runIDs)), make([]session.Held, 0, len(runIDs))
+	for _, id := range runIDs {
+		if t, ok := h.held(id); ok {
+			turns, leases = append(turns, t), append(leases, session.Held{Key: t.key, Fence: t.fence})
+		}
+	}
+	failed := map[string]error{}
+	for i, renewed := range h.cfg.Backend.RenewLeases(ctx, leases, ttl) {
+		t := turns[i]
+		if err := renewed.Err; err != nil && !(lostTurn(err) && t.hasEnded()) { // it may have been released meanwhile
+			failed[t.run.ID] = err
+		}
+		for _, stop := range renewed.Stops {
+			h.Signal(stop.RunID, stop)
+		}
+	}
+	return failed
+}
+
+// Signalled notices a stop that was requested, perhaps in another process, if this
+// process drives the run.
+func (h *Handler) Signalled(ctx context.Context, signal session.Signal) error {
+	t, ok := h.held(signal.StopOf)
 	if !ok {
 		return nil
 	}
-	if err := t.sessions.RenewLease(ctx, t.key.ID, t.fence, ttl); err != nil {
-		if lostTurn(err) && t.hasEnded() { // it was released during the renewal
-			return nil
-		}
-		return err
-	}
-	stop, err := t.sessions.StopRequest(ctx, t.key.ID, runID)
+	stop, err := retry.Do(ctx, func() (*session.Stop, error) { return t.sessions.StopRequest(ctx, t.key.ID, signal.StopOf) })
 	if err == nil && stop != nil {
 		t.stops.request(stop)
 	}

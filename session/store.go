@@ -75,9 +75,6 @@ type Turns interface {
 	// TakeOver claims a run whose lease has expired or was released. Of concurrent
 	// takeovers exactly one succeeds. See [TakenOver.Attempts] for what it counts.
 	TakeOver(ctx context.Context, take *TakeOver) (*TakenOver, error)
-	// RenewLease extends the lease of a root session and of every session of its tree
-	// with the same owner. It returns [ErrStale] if the lease was lost.
-	RenewLease(ctx context.Context, id string, fence Fence, ttl time.Duration) error
 	// CloseRun releases the lease and, when settled is set, records that the stream
 	// has been closed. It returns [ErrStale] if the lease was lost.
 	//

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/helixagents/helix/lock"
 	"github.com/helixagents/helix/session"
@@ -50,6 +51,16 @@ func (m Mix) Commit(ctx context.Context, commit *Commit) (*session.Committed, in
 		return m.SessionsOf.Commit(ctx, commit)
 	}
 	return AppendThenCommit(ctx, m, commit)
+}
+
+// RenewLeases implements [Backend].
+func (m Mix) RenewLeases(ctx context.Context, leases []session.Held, ttl time.Duration) []session.Renewed {
+	return m.SessionsOf.RenewLeases(ctx, leases, ttl)
+}
+
+// Signals implements [Backend].
+func (m Mix) Signals(ctx context.Context, notify func(session.Signal)) {
+	m.SessionsOf.Signals(ctx, notify)
 }
 
 // Ready implements [Backend].

@@ -9,7 +9,7 @@ import (
 )
 
 // sessionWrites are the writes to a session that a step may make.
-var sessionWrites = []string{"Commit", "Claim", "Settle", "StartRun", "CloseRun", "SettleClose", "RenewLease"}
+var sessionWrites = []string{"Commit", "Claim", "Settle", "StartRun", "CloseRun", "SettleClose", "RenewLeases"}
 
 // WriteCounts counts the store writes of single steps: one where all calls are
 // read-only, two with a single other call, and at most one more for each further

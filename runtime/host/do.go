@@ -309,5 +309,5 @@ func (h *Host) leased(turn *Turn) bool {
 // Renew renews the lease of a run that this process works on, and reads a stop request
 // for it from the store.
 func (h *Host) Renew(ctx context.Context, runID string) error {
-	return h.handler.Renew(ctx, runID, h.cfg.LeaseTTL)
+	return h.handler.Renew(ctx, h.cfg.LeaseTTL, runID)[runID]
 }

@@ -34,14 +34,15 @@ func (c *Config) check() error {
 	if c.Backend == nil {
 		return session.Invalid("Backend", "is not set")
 	}
+	// A lease and a sweep together are less than 10 s, with time to take the runs over.
 	if c.LeaseTTL == 0 {
-		c.LeaseTTL = 30 * time.Second
+		c.LeaseTTL = 5 * time.Second
 	}
 	if c.Heartbeat == 0 {
 		c.Heartbeat = c.LeaseTTL / 3
 	}
 	if c.Sweep == 0 {
-		c.Sweep = 5 * time.Second
+		c.Sweep = 2 * time.Second
 	}
 	switch {
 	case c.LeaseTTL < 0:
@@ -159,7 +160,7 @@ func (h *Host) HasAgent(name string) bool { return h.handler.Knows(name) }
 // Agents implements [helix.Registry].
 func (h *Host) Agents() []string { return h.handler.Agents() }
 
-// Start starts the renewal of leases and the sweep.
+// Start starts the renewal of leases, the sweep, and the handling of signals.
 func (h *Host) Start() {
 	ctx, stop := context.WithCancel(context.Background())
 	h.stop = stop
@@ -168,6 +169,7 @@ func (h *Host) Start() {
 		h.loops.Go(func() { h.sendStops(ctx) })
 	}
 	h.loops.Go(func() { h.sweeps(ctx) })
+	h.loops.Go(func() { h.listen(ctx) })
 }
 
 // every calls do once per interval, until ctx ends.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/helixagents/helix/internal/retry"
@@ -29,6 +30,9 @@ func (h *Host) sweep(ctx context.Context) {
 	h.sweepWakes(ctx)
 }
 
+// recoverers is how many orphaned runs are recovered at the same time.
+const recoverers = 8
+
 // sweepOrphans recovers orphaned runs. Suspects come last, ordered by how often they were
 // lost.
 func (h *Host) sweepOrphans(ctx context.Context) {
@@ -36,7 +40,12 @@ func (h *Host) sweepOrphans(ctx context.Context) {
 		session.Due
 		lost int
 	}
-	var suspects []suspect
+	var (
+		mu       sync.Mutex // guards suspects
+		suspects []suspect
+		working  sync.WaitGroup
+		slots    = make(chan struct{}, recoverers)
+	)
 	h.each(ctx, "expired leases", h.cfg.Backend.Sessions().ExpiredLeases, func(ctx context.Context, due session.Due) {
 		if !h.mayTakeOver(due) {
 			h.endUnclaimed(ctx, due)
@@ -45,16 +54,23 @@ func (h *Host) sweepOrphans(ctx context.Context) {
 		if h.intake.full(false) {
 			return
 		}
-		loss, err := h.handler.Lost(ctx, due)
-		switch {
-		case err != nil:
-			h.sweepFailed(ctx, "load "+due.ID, err)
-		case loss.Before > 0:
-			suspects = append(suspects, suspect{due, loss.Before})
-		default:
-			h.recoverOrphan(ctx, due)
-		}
+		slots <- struct{}{}
+		working.Go(func() {
+			defer func() { <-slots }()
+			loss, err := h.handler.Lost(ctx, due)
+			switch {
+			case err != nil:
+				h.sweepFailed(ctx, "load "+due.ID, err)
+			case loss.Before > 0:
+				mu.Lock()
+				defer mu.Unlock()
+				suspects = append(suspects, suspect{due, loss.Before})
+			default:
+				h.recoverOrphan(ctx, due)
+			}
+		})
 	})
+	working.Wait()
 	slices.SortStableFunc(suspects, func(a, b suspect) int { return cmp.Compare(a.lost, b.lost) })
 	for _, s := range suspects {
 		if h.intake.full(true) {
@@ -98,10 +114,7 @@ const againPause = 50 * time.Millisecond
 // lock is not released but expires, so that no process keeps it from one sweep to the
 // next. A process that is closing takes nothing over, and leaves the sweep to others.
 func (h *Host) sweepInTurn(ctx context.Context) {
-	h.mu.Lock()
-	closing := h.closing
-	h.mu.Unlock()
-	if closing {
+	if h.isClosing() {
 		return
 	}
 	name := "sweep/" + h.cfg.Name + "/" + h.handler.AgentSet()
@@ -115,6 +128,13 @@ func (h *Host) sweepInTurn(ctx context.Context) {
 	case ours:
 		h.sweep(ctx)
 	}
+}
+
+// isClosing reports whether Shutdown was called.
+func (h *Host) isClosing() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.closing
 }
 
 // each calls do for everything that list returns, page by page. An item that is for

@@ -213,39 +213,28 @@ func (h *Host) Recover(ctx context.Context, due session.Due) error {
 	return nil
 }
 
-// renewLeases renews the leases of all turns that this process holds.
+// renewLeases renews the leases of all turns that this process holds, together.
 func (h *Host) renewLeases(ctx context.Context) {
 	h.mu.Lock()
-	turns := make([]*Turn, 0, len(h.turns))
-	for _, t := range h.turns {
-		turns = append(turns, t)
+	turns, runs := make([]*Turn, 0, len(h.turns)), make([]string, 0, len(h.turns))
+	for id, t := range h.turns {
+		turns, runs = append(turns, t), append(runs, id)
 	}
 	h.mu.Unlock()
-	// One after the other, the last leases could expire on a slow store.
-	var renewing sync.WaitGroup
-	next := make(chan *Turn)
-	for range min(renewers, len(turns)) {
-		renewing.Go(func() {
-			for t := range next {
-				h.renewTurn(ctx, t)
-			}
-		})
+	began := sinceStart()
+	renewing, cancel := context.WithTimeout(ctx, h.cfg.LeaseTTL) // after which it is too late
+	defer cancel()
+	failed := h.handler.Renew(renewing, h.cfg.LeaseTTL, runs...)
+	for i, t := range turns {
+		h.renewed(ctx, t, began, failed[runs[i]])
 	}
-	for _, t := range turns {
-		next <- t
-	}
-	close(next)
-	renewing.Wait()
 }
 
 var errExpired = session.ErrUnavailable.WithMessage("the lease has expired and could not be renewed")
 
-// renewers is how many leases are renewed at the same time.
-const renewers = 8
-
-func (h *Host) renewTurn(ctx context.Context, t *Turn) {
-	id, runID, began := t.Opened.Key.ID, t.Opened.Run.ID, sinceStart()
-	err := h.handler.Renew(ctx, runID, h.cfg.LeaseTTL)
+// renewed notes the result of renewing the lease of a turn, which began at a time.
+func (h *Host) renewed(ctx context.Context, t *Turn, began int64, err error) {
+	id, runID := t.Opened.Key.ID, t.Opened.Run.ID
 	switch {
 	case t.cancelled(): // it is being released
 	case err == nil:

@@ -33,30 +33,33 @@ func (h *Host) expireSession(ctx context.Context, due session.Due) {
 	}
 }
 
-// sweepWakes delivers the wakes that are due.
-func (h *Host) sweepWakes(ctx context.Context) {
+// sweepWakes delivers the wakes that are due. It reports whether one has to be delivered
+// again, because what it announces has not arrived.
+func (h *Host) sweepWakes(ctx context.Context) (early bool) {
 	request := session.WakeRequest{Limit: sweepPage}
 	for range sweepPages {
 		page, err := h.cfg.Backend.Sessions().Wakes(ctx, request)
 		if err != nil {
 			h.sweepFailed(ctx, "wakes", err)
-			return
+			return early
 		}
 		for _, wake := range page {
-			h.deliver(ctx, wake)
+			early = h.deliver(ctx, wake) || early
 		}
 		if len(page) < sweepPage {
-			return
+			return early
 		}
 		request.After = &page[len(page)-1]
 	}
+	return early
 }
 
 // deliver delivers a wake, if the agent of the session that it is for is registered here.
-func (h *Host) deliver(ctx context.Context, wake session.Wake) {
+// It reports whether what the wake announces has not arrived.
+func (h *Host) deliver(ctx context.Context, wake session.Wake) (early bool) {
 	key, err := h.handler.Head(ctx, session.Key{Tenant: wake.Tenant, ID: wake.SessionID})
 	if err == nil && !h.ours(ctx, *key) {
-		return
+		return false
 	}
 	if err == nil || errors.Is(err, session.ErrNotFound) {
 		key, err = h.handler.Deliver(ctx, wake)
@@ -66,19 +69,20 @@ func (h *Host) deliver(ctx context.Context, wake session.Wake) {
 		case h.stops <- wake:
 		default: // the next sweep finds it again
 		}
-		return
+		return false
 	}
 	outcome := handled
 	if err == nil && key != nil {
 		outcome, err = h.continueSession(ctx, *key)
 	}
-	early := outcome == stillWaiting && wake.ChildID == wake.SessionID && time.Since(wake.At) < wakePatience
+	early = outcome == stillWaiting && wake.ChildID == wake.SessionID && time.Since(wake.At) < wakePatience
 	if err == nil && outcome != deferred && !early {
 		err = h.handler.Delivered(ctx, wake)
 	}
 	if err != nil {
 		h.sweepFailed(ctx, "wake "+wake.SessionID, err)
 	}
+	return early
 }
 
 // stopSenders is how many remote agents are stopped at the same time: one that does not

@@ -47,6 +47,7 @@ func companionScenarios() []Scenario {
 		{"wait for one that waits", "the waiting calls of a companion are listed while its parent waits for it", companionWaitListed},
 		{"waits for a person", "a non-blocking companion that waits is answered through the root and continues without a resume", companionPerson},
 		{"waits for a person elsewhere", "an answer from a process that does not know the agents reaches a companion", companionPersonElsewhere},
+		{"answered elsewhere, at once", "an answer from a process that does not know the agents reaches a companion without waiting for a sweep", companionPersonAtOnce},
 		{"blocking waits for a person", "a blocking companion that waits suspends the parent", companionBlockingPerson},
 		{"aborted while waiting", "aborting a parent ends the blocking companion that it waits for", companionAbortWaiting},
 		{"abandoned by a message", "a blocking companion that waits keeps its memory when a new message abandons it", func(s *Stage) { companionLeft(s, abandonPending) }},
@@ -769,9 +770,21 @@ func companionPerson(s *Stage) {
 }
 
 func companionPersonElsewhere(s *Stage) {
+	s.answersCompanion(func(agent *helix.Agent) Executor {
+		return s.startDeaf(Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
+	})
+}
+
+func companionPersonAtOnce(s *Stage) {
+	s.answersCompanion(func(agent *helix.Agent) Executor { return s.startRarely(agent) })
+}
+
+// answersCompanion answers the call of a companion in a process that does not know it.
+func (s *Stage) answersCompanion(start func(*helix.Agent) Executor) {
+	s.Helper()
 	var ran tally
 	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "go")), scripted.Text("Started."))), helix.NonBlocking, asking(&ran))
-	x := s.mortal(agent)
+	x := start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.ended(s.Result(s.Attach(x, s.companion("bob"))), helix.SuspendedClientTool)
 	y := s.StartOther(Options{})

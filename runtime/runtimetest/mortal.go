@@ -50,6 +50,7 @@ type faults struct {
 	refused  atomic.Int64
 	noSweep  atomic.Bool // no deadline and no expired lease is ever found
 	noStop   atomic.Bool // no run can be told to stop
+	deaf     atomic.Bool // nothing that is written elsewhere is announced
 	// taking, if set, is called before a run is taken over, started after one was started.
 	taking  func(take *session.TakeOver)
 	started func(start *session.StartRun)
@@ -61,7 +62,7 @@ type faults struct {
 	// appended.
 	closing   func()
 	appending func()
-	// renewing, if set, is called before a lease is renewed, closed after a run was closed.
+	// renewing, if set, is called before leases are renewed, closed after a run was closed.
 	renewing func()
 	closed   func()
 	// reading, if set, is called before a whole transcript is read.
@@ -101,6 +102,29 @@ func (b *frail) Commit(ctx context.Context, commit *store.Commit) (*session.Comm
 		b.faults.committed(commit.Commit)
 	}
 	return done, last, err
+}
+
+// RenewLeases implements [store.Backend].
+func (b *frail) RenewLeases(ctx context.Context, leases []session.Held, ttl time.Duration) []session.Renewed {
+	if err := b.faults.check(); err != nil {
+		return session.NotRenewed(leases, err)
+	}
+	if b.faults.noRenew.Load() {
+		return session.NotRenewed(leases, session.ErrUnavailable)
+	}
+	if b.faults.renewing != nil {
+		b.faults.renewing()
+	}
+	return b.Backend.RenewLeases(ctx, leases, ttl)
+}
+
+// Signals implements [store.Backend].
+func (b *frail) Signals(ctx context.Context, notify func(session.Signal)) {
+	b.Backend.Signals(ctx, func(signal session.Signal) {
+		if b.faults.check() == nil && !b.faults.deaf.Load() {
+			notify(signal)
+		}
+	})
 }
 
 // frailSessions fails whatever a runtime writes.
@@ -153,20 +177,6 @@ func (s *frailSessions) TakeOver(ctx context.Context, take *session.TakeOver) (*
 		}
 	}
 	return s.Store.TakeOver(ctx, take)
-}
-
-// RenewLease implements [session.Turns].
-func (s *frailSessions) RenewLease(ctx context.Context, id string, fence session.Fence, ttl time.Duration) error {
-	if err := s.faults.check(); err != nil {
-		return err
-	}
-	if s.faults.noRenew.Load() {
-		return session.ErrUnavailable
-	}
-	if s.faults.renewing != nil {
-		s.faults.renewing()
-	}
-	return s.Store.RenewLease(ctx, id, fence, ttl)
 }
 
 // CloseRun implements [session.Turns].

@@ -36,6 +36,9 @@ func stopScenarios() []Scenario {
 		{"from another process", "an interrupt from another process is noticed at the next step", stopElsewhere},
 		{"abort from another process", "an abort from another process is noticed at the next step", stopAbortElsewhere},
 		{"heartbeat", "a stop from another process reaches a long call with the heartbeat", stopHeartbeat},
+		{"at once", "a stop from another process cancels a model call in flight without waiting for the heartbeat", stopAtOnce},
+		{"sub-agent at once", "a stop of a sub-agent's run from another process cancels it without waiting for the heartbeat", stopChildAtOnce},
+		{"sub-agent's heartbeat", "a stop of a sub-agent's run from another process reaches a long call with the heartbeat", stopChildHeartbeat},
 		{"outlives its reader", "a stop request outlives the process that should have read it", stopOutlives},
 		{"repeated", "a stop may be requested many times", stopRepeated},
 	}
@@ -227,7 +230,7 @@ func stopAbortWins(s *Stage) {
 		g := s.newGate()
 		agent := newAgent(scripted.New(scripted.Call("wait", num{})), blocking(g))
 		agent.Name = "stop-" + string(kinds[0])
-		x := s.Start(agent)
+		x := s.startDeaf(Options{Agents: []*helix.Agent{agent}})
 		run := s.Begin(x, agent, id, "Hi!")
 		s.receive("the tool runs", g.entered)
 		for _, kind := range kinds { // in the store, so that both are there when the step ends
@@ -269,11 +272,63 @@ func stopOldHandle(s *Stage) {
 	s.ended(s.Result(run), helix.Completed)
 }
 
+// startDeaf starts an executor to which nothing is announced.
+func (s *Stage) startDeaf(opts Options) Executor {
+	s.Helper()
+	backend := newFrail(s.Backend)
+	backend.faults.deaf.Store(true)
+	return s.startOn(backend, opts)
+}
+
+// startRarely starts an executor that looks for nothing by itself for a long time.
+func (s *Stage) startRarely(agents ...*helix.Agent) Executor {
+	s.Helper()
+	return s.StartWith(Options{Agents: agents, LeaseTTL: time.Hour, Sweep: time.Hour})
+}
+
+func stopAtOnce(s *Stage) {
+	g := s.newGate()
+	agent := newAgent(scripted.New(scripted.Reply(scripted.Say("One mom"), scripted.Do(g.enter), scripted.Until(nil))))
+	x := s.startRarely(agent)
+	y := s.StartOther(Options{})
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the model is asked", g.entered)
+	s.ok(y.Interrupt(s.ctx(), "s-1", "from afar"), "interrupt")
+	s.ended(s.Result(run), helix.Interrupted)
+	s.transcript("s-1", "user: Hi!", `assistant: One mom {"stop":"interrupt"}`)
+}
+
+// stopsChild stops the run of a sub-agent, and nothing else, from another process.
+func (s *Stage) stopsChild(start func(*helix.Agent) Executor) {
+	s.Helper()
+	g := s.newGate()
+	agent := tower(1, named("child", scripted.New(scripted.Call("wait", num{1}), scripted.Text("never")).ByPosition(), blocking(g)))
+	x := start(agent)
+	y := s.StartOther(Options{})
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the tool runs", g.entered)
+	child := s.child("s-1")
+	s.ok(s.Attach(y, child).Abort(s.ctx(), "from afar"), "abort")
+	s.ended(s.Result(run), helix.Completed) // it sees what became of the call
+	s.transcript(child, "user: do it", `assistant: wait({"n":1})`, "tool wait failed: run_stopped")
+	s.same(s.load(child).Status, session.Failed, "status of the sub-agent")
+}
+
+func stopChildAtOnce(s *Stage) {
+	s.stopsChild(func(agent *helix.Agent) Executor { return s.startRarely(agent) })
+}
+
+func stopChildHeartbeat(s *Stage) {
+	s.stopsChild(func(agent *helix.Agent) Executor {
+		return s.startDeaf(Options{Agents: []*helix.Agent{agent}, LeaseTTL: 3 * lease})
+	})
+}
+
 func stopUnnoticed(s *Stage) {
 	g := s.newGate()
 	agent := newAgent(scripted.New(
 		scripted.Reply(scripted.Do(g.enter), scripted.Until(g.open), scripted.Say("one")), scripted.Call("double", num{2}), scripted.Text("two")), double())
-	x := s.Start(agent)
+	x := s.startDeaf(Options{Agents: []*helix.Agent{agent}})
 	run := s.Begin(x, agent, "s-1", "first")
 	s.receive("the model is asked", g.entered)
 	_, err := s.store().RequestStop(s.ctx(), "s-1", session.Stop{RunID: run.ID(), Kind: session.StopInterrupt})
@@ -319,7 +374,7 @@ func stopOutlives(s *Stage) {
 	g := s.newGate()
 	model := scripted.New(scripted.Reply(scripted.Say("One mom"), scripted.Do(g.enter), scripted.Until(nil)))
 	agent := newAgent(model)
-	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
+	x := s.startDeaf(Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the model is asked", g.entered)
 	_, err := s.store().RequestStop(s.ctx(), "s-1", session.Stop{RunID: run.ID(), Kind: session.StopInterrupt, Reason: "enough"})
@@ -411,7 +466,7 @@ func stopHeartbeat(s *Stage) {
 	for i, stop := range []session.StopKind{session.StopAbort, session.StopInterrupt} {
 		g, id := s.newGate(), fmt.Sprintf("s-%d", i+1)
 		agent := newAgent(scripted.New(scripted.Call("wait", num{1}), scripted.Text("never")), blocking(g))
-		x := s.StartWith(Options{Agents: []*helix.Agent{agent}, LeaseTTL: 3 * lease})
+		x := s.startDeaf(Options{Agents: []*helix.Agent{agent}, LeaseTTL: 3 * lease})
 		y := s.StartOther(Options{})
 		run := s.Begin(x, agent, id, "Hi!")
 		s.receive("the tool runs", g.entered)

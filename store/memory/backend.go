@@ -14,6 +14,7 @@ import (
 	"github.com/helixagents/helix/lock"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/internal/feed"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -40,6 +41,8 @@ type Backend struct {
 	clock func() time.Time
 	hub   *hub
 	locks *locks
+	// signals is used with mu locked, in the order of what it announces.
+	signals *feed.Signals
 
 	mu       sync.RWMutex
 	closed   bool
@@ -65,6 +68,7 @@ func New(config Config) *Backend {
 		catalogs: map[string]*catalog{},
 		due:      newDueSets(),
 		wakes:    map[wakeKey]session.Wake{},
+		signals:  feed.NewSignals(),
 	}
 	b.hub = newHub(b.now, maxChunk)
 	b.locks = newLocks(b.now)
@@ -98,6 +102,7 @@ func (b *Backend) Close() error {
 	b.closed = true
 	b.mu.Unlock()
 	b.hub.close()
+	b.signals.Close()
 	b.locks.close()
 	return nil
 }

@@ -112,6 +112,7 @@ func (b *Backend) putWake(tenant string, wake session.Wake, now time.Time) {
 		wake.At = now
 	}
 	b.wakes[key] = wake
+	b.signals.Announce(session.Signal{Key: key.session})
 }
 
 func keyOf(tenant string, wake *session.Wake) wakeKey {

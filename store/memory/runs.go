@@ -82,6 +82,7 @@ func (s *sessions) RequestStop(ctx context.Context, id string, stop session.Stop
 		stop.At = s.b.now()
 	}
 	rec.stop = &stop
+	s.b.signals.Announce(session.Signal{Key: session.Key{Tenant: s.tenant, ID: id}, StopOf: stop.RunID})
 	return stop, nil
 }
 

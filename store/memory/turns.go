@@ -98,26 +98,6 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (*sessi
 	return take.Apply(&rec.state, run, now), nil
 }
 
-// RenewLease implements [session.Turns].
-func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fence, ttl time.Duration) error {
-	rec, done, err := s.edit(ctx, id)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := rec.state.CheckFence(fence); err != nil {
-		return err
-	}
-	expires := session.LeaseEnd(s.b.now(), ttl)
-	rec.state.Lease.ExpiresAt = expires
-	for _, member := range s.b.catalog(s.tenant).byRoot.get(id) {
-		if member.state.Lease.Owner == fence.Owner {
-			member.state.Lease.ExpiresAt = expires
-		}
-	}
-	return nil
-}
-
 // CloseRun implements [session.Turns].
 func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence, settled bool) error {
 	rec, done, err := s.edit(ctx, id)

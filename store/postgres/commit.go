@@ -155,6 +155,9 @@ func (s *sessions) settleCommit(c *changed, commit *session.Commit, d *draft) (*
 	}
 	if c.ok {
 		s.b.known.note(s.tenant, &c.is, d)
+		if d.Wake != nil {
+			s.b.signal(session.Signal{Key: session.Key{Tenant: s.tenant, ID: d.Wake.SessionID}})
+		}
 		s.b.snapshots.consider(c.is.number, s.tenant, commit.SessionID, c.is.snapshotBytes, c.is.deltaBytes)
 		return c.committed(d), nil
 	}

@@ -252,7 +252,7 @@ func TestHeldRow(t *testing.T) {
 		t.Fatal(err)
 	}
 	begun := time.Now()
-	err = r.s.RenewLease(t.Context(), "a", r.fence, time.Hour)
+	err = renewLease(t.Context(), b, "a", r.fence, time.Hour)
 	if !errors.Is(err, session.ErrUnavailable) || !session.IsRetryable(err) {
 		t.Errorf("got %v, want a retryable error", err)
 	}

@@ -119,6 +119,9 @@ func (s *sessions) PutWake(ctx context.Context, wake session.Wake) error {
 	if err == nil && !found {
 		err = session.NotFound(wake.SessionID)
 	}
+	if err == nil {
+		s.b.signal(session.Signal{Key: session.Key{Tenant: s.tenant, ID: wake.SessionID}})
+	}
 	return err
 }
 

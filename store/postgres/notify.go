@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -11,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store/internal/feed"
 	"github.com/helixagents/helix/store/internal/stored"
 	"github.com/helixagents/helix/stream"
@@ -34,11 +37,29 @@ func (b *Backend) published(key streamKey, number, last int64, batch *stored.Bat
 	b.notifier.add(key)
 }
 
-// channelPrefix begins the names of notification channels.
-const channelPrefix = "helix_streams_"
+// signal announces something to those who listen for it, here and in other processes.
+func (b *Backend) signal(s session.Signal) {
+	b.watch.signals.Announce(s)
+	b.notifier.signal(s)
+}
 
-// channel is the notification channel of the configured schema.
+// Signals implements [store.Backend]. Without LISTEN, see [Config].NoListen, only what
+// this process writes is announced.
+func (b *Backend) Signals(ctx context.Context, notify func(session.Signal)) {
+	b.watch.signals.Listen(ctx, notify)
+}
+
+// The names of notification channels begin with these.
+const (
+	channelPrefix = "helix_streams_"
+	signalPrefix  = "helix_signals_"
+)
+
+// channel is the channel for changes of streams of the configured schema.
 func (b *Backend) channel() string { return channelPrefix + b.config.Schema }
+
+// signalChannel is the channel for signals of the configured schema.
+func (b *Backend) signalChannel() string { return signalPrefix + b.config.Schema }
 
 // quiet is how long changed streams are collected before other processes are
 // notified: NOTIFY takes a lock that all notifying transactions of the server
@@ -48,9 +69,10 @@ const quiet = 5 * time.Millisecond
 // maxPayload is the maximum size of a notification in bytes, with some margin.
 const maxPayload = 7900
 
-// notifier tells other processes which streams have changed: immediately if it was
-// idle, otherwise with what has been collected since. A payload is the name of the
-// notifier, by which its own process recognises it, and the hashes of streams.
+// notifier tells other processes which streams have changed, and passes on signals:
+// immediately if it was idle, otherwise with what has been collected since. A payload
+// is the name of the notifier, by which its own process recognises it, and the hashes
+// of streams, or one signal in JSON.
 type notifier struct {
 	b      *Backend
 	name   string
@@ -60,6 +82,7 @@ type notifier struct {
 
 	mu      sync.Mutex
 	changed map[uint64]bool
+	signals []session.Signal
 }
 
 func newNotifier(b *Backend) *notifier {
@@ -82,6 +105,35 @@ func (n *notifier) add(key streamKey) {
 	case n.wake <- struct{}{}:
 	default:
 	}
+}
+
+func (n *notifier) signal(s session.Signal) {
+	n.mu.Lock()
+	if len(n.signals) < maxSignals {
+		n.signals = append(n.signals, s)
+	}
+	n.mu.Unlock()
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+// maxSignals bounds the signals that are collected while the server does not answer.
+// What they announce is in the store.
+const maxSignals = 1000
+
+// takeSignals returns what was announced, as payloads.
+func (n *notifier) takeSignals() (payloads []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range n.signals {
+		if text, err := json.Marshal(s); err == nil && len(text) < maxPayload-len(n.name) {
+			payloads = append(payloads, n.name+" "+string(text))
+		}
+	}
+	n.signals = nil
+	return payloads
 }
 
 // take returns what has changed, as payloads.
@@ -129,14 +181,16 @@ func (n *notifier) work(ctx context.Context) {
 // send sends what has changed. A process that misses it finds the changes by
 // polling.
 func (n *notifier) send(ctx context.Context) {
-	payloads := n.take()
-	if len(payloads) == 0 {
+	payloads, signals := n.take(), n.takeSignals()
+	if len(payloads)+len(signals) == 0 {
 		return
 	}
+	channels := append(slices.Repeat([]string{n.b.channel()}, len(payloads)), slices.Repeat([]string{n.b.signalChannel()}, len(signals))...)
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if _, err := n.b.pool.Exec(ctx, "SELECT pg_notify($1, p) FROM unnest($2::text[]) p", n.b.channel(), payloads); err != nil {
-		n.b.config.Logger.DebugContext(ctx, "other processes could not be notified of changed streams", "error", err)
+	const notify = "SELECT pg_notify(c, p) FROM unnest($1::text[], $2::text[]) x(c, p)"
+	if _, err := n.b.pool.Exec(ctx, notify, channels, append(payloads, signals...)); err != nil {
+		n.b.config.Logger.DebugContext(ctx, "other processes could not be notified of changes", "error", err)
 	}
 }
 
@@ -174,8 +228,10 @@ func (w *watch) listenOnce(ctx context.Context) error {
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
-	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{w.b.channel()}.Sanitize()); err != nil {
-		return err
+	for _, channel := range []string{w.b.channel(), w.b.signalChannel()} {
+		if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
+			return err
+		}
 	}
 	w.listening.Store(true)
 	w.hub.NotifyAll() // of what was written before
@@ -185,13 +241,26 @@ func (w *watch) listenOnce(ctx context.Context) error {
 			return err
 		}
 		if strings.HasPrefix(n.Payload, w.b.notifier.name+" ") {
-			continue // readers here were told when it was written
+			continue // those here were told when it was written
+		}
+		if n.Channel == w.b.signalChannel() {
+			w.announce(n.Payload)
+			continue
 		}
 		for name := range strings.FieldsSeq(n.Payload) {
 			if hash, err := strconv.ParseUint(name, 36, 64); err == nil { // else it is the name of a notifier
 				w.notifyHash(hash)
 			}
 		}
+	}
+}
+
+// announce passes on the signal of another process.
+func (w *watch) announce(payload string) {
+	_, text, _ := strings.Cut(payload, " ")
+	var signal session.Signal
+	if json.Unmarshal([]byte(text), &signal) == nil && signal.ID != "" {
+		w.signals.Announce(signal)
 	}
 }
 

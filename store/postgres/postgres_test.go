@@ -60,6 +60,7 @@ func openClock(t testing.TB, config postgres.Config, clock *storetest.Clock) sto
 		Backend:    connect(t),
 		Reopen:     connect,
 		Persistent: true,
+		Deaf:       config.NoListen || config.Pooler,
 		Advance:    advance,
 		Corrupt: func(t testing.TB, what, tenant, id string) {
 			query := fmt.Sprintf(damages[what], pgx.Identifier{config.Schema}.Sanitize())

@@ -34,6 +34,7 @@ func (s *sessions) RequestStop(ctx context.Context, id string, stop session.Stop
 	if err != nil {
 		return session.Stop{}, err
 	}
+	s.b.signal(session.Signal{Key: session.Key{Tenant: s.tenant, ID: id}, StopOf: stop.RunID})
 	return stands, nil
 }
 

@@ -338,10 +338,6 @@ const (
 	updateLease = `
 UPDATE helix.sessions SET owner = $2, epoch = $3, lease_until = $4, close_owed_at = $5 WHERE number = $1`
 
-	renewTree = `
-UPDATE helix.sessions SET lease_until = $4
-WHERE tenant = $1 AND root_id = $2 AND root_id <> '' AND owner = $3 AND owner <> ''`
-
 	releaseTree = `
 UPDATE helix.sessions SET owner = '', lease_until = CASE run_status WHEN 'running' THEN $4::timestamptz END
 WHERE tenant = $1 AND root_id = $2 AND root_id <> '' AND owner = $3 AND owner <> ''`
@@ -349,19 +345,6 @@ WHERE tenant = $1 AND root_id = $2 AND root_id <> '' AND owner = $3 AND owner <>
 
 func (s *sessions) writeLease(t *tx, h *header) {
 	t.exec(updateLease, h.number, h.Lease.Owner, h.Lease.Epoch, when(h.Lease.ExpiresAt), when(h.closePendingAt))
-}
-
-// RenewLease implements [session.Turns].
-func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fence, ttl time.Duration) error {
-	return s.write(ctx, id, "renew lease", func(_ context.Context, t *tx, h *header) error {
-		if err := h.CheckFence(fence); err != nil {
-			return err
-		}
-		h.Lease.ExpiresAt = session.LeaseEnd(h.now, ttl)
-		t.exec(renewTree, s.tenant, id, fence.Owner, when(h.Lease.ExpiresAt))
-		s.writeLease(t, h)
-		return nil
-	})
 }
 
 // CloseRun implements [session.Turns].

@@ -14,12 +14,13 @@ import (
 	"github.com/helixagents/helix/store/internal/feed"
 )
 
-// watch wakes readers of streams after writes: immediately for writes of this
-// process; while there are readers, for writes of others, by notifications of the
-// server on a separate connection, and by polling.
+// watch wakes readers of streams, and those who listen for signals, after writes:
+// immediately for writes of this process; for writes of others, by notifications of
+// the server on a separate connection, and by polling while there are readers.
 type watch struct {
 	b       *Backend
 	hub     *feed.Hub[streamKey]
+	signals *feed.Signals
 	working sync.WaitGroup
 	// listening is set while notifications arrive: polling then only finds changes
 	// whose notification was lost with the process that should have sent it.
@@ -28,19 +29,20 @@ type watch struct {
 	// tested.
 	silence time.Duration
 
-	// The hub's lock guards both.
-	stop     context.CancelFunc // ends the polling
-	unlisten context.CancelFunc // ends the listening, which continues without readers
+	stop context.CancelFunc // ends the polling; the hub's lock guards it
 
-	mu     sync.Mutex
-	byHash map[uint64]map[streamKey]bool // streams with readers, by their hash in notifications
+	mu       sync.Mutex
+	byHash   map[uint64]map[streamKey]bool // streams with readers, by their hash in notifications
+	unlisten context.CancelFunc            // ends the listening, which continues without readers
+	closed   bool
 }
 
 func newWatch(b *Backend) *watch {
 	w := &watch{
-		b: b, hub: feed.NewHub[streamKey](), silence: 30 * time.Second, byHash: map[uint64]map[streamKey]bool{},
+		b: b, hub: feed.NewHub[streamKey](), signals: feed.NewSignals(), silence: 30 * time.Second, byHash: map[uint64]map[streamKey]bool{},
 	}
 	w.hub.Added, w.hub.Removed, w.hub.Closed = w.added, w.removed, w.end
+	w.signals.First = w.startListening
 	return w
 }
 
@@ -59,7 +61,14 @@ func (w *watch) added(key streamKey, _ int) {
 		w.stop = stop
 		w.working.Go(func() { w.poll(ctx) })
 	}
-	if w.unlisten == nil && !w.b.config.NoListen {
+	w.startListening()
+}
+
+// startListening starts to listen for notifications, unless that was done.
+func (w *watch) startListening() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.unlisten == nil && !w.closed && !w.b.config.NoListen {
 		ctx, stop := context.WithCancel(context.Background())
 		w.unlisten = stop
 		w.working.Go(func() { w.listen(ctx) })
@@ -80,6 +89,9 @@ func (w *watch) removed(key streamKey, keys int) {
 }
 
 func (w *watch) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
 	for _, stop := range []context.CancelFunc{w.stop, w.unlisten} {
 		if stop != nil {
 			stop()
@@ -181,6 +193,7 @@ func (w *watch) close() bool {
 	if !w.hub.Close() {
 		return false
 	}
+	w.signals.Close()
 	w.working.Wait()
 	return true
 }

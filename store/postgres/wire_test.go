@@ -158,7 +158,7 @@ func (w *wireTurn) operations() []wireOperation {
 		}},
 		{"load", 1, func(ctx context.Context) error { _, err := w.s.Load(ctx, "a"); return err }},
 		{"messages", 1, func(ctx context.Context) error { _, err := w.s.AllMessages(ctx, "a"); return err }},
-		{"renew lease", 2, func(ctx context.Context) error { return w.s.RenewLease(ctx, "a", w.fence, time.Hour) }},
+		{"renew leases", 1, func(ctx context.Context) error { return renewLease(ctx, w.s.b, "a", w.fence, time.Hour) }},
 		{"info", 1, func(ctx context.Context) error { _, err := w.streams.Info(ctx, "a"); return err }},
 		{"append", 1, func(ctx context.Context) error {
 			a, err := w.streams.Append(ctx, "a", w.batch(4*w.n-3))

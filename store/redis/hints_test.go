@@ -65,7 +65,7 @@ func TestLeaseHintMoves(t *testing.T) {
 	b := open(t, redis.Config{URL: url, Prefix: prefix, Clock: clock.Now}.WithSettling(time.Microsecond))
 	run := newTurn(t, b.Sessions(), "a")
 	clock.Advance(30 * time.Minute)
-	if err := b.Sessions().RenewLease(ctx, "a", run.fence, time.Hour); err != nil {
+	if err := renewLease(ctx, b, "a", run.fence, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	clock.Advance(45 * time.Minute) // past its first end
@@ -332,7 +332,7 @@ func TestHintsPrecedeAfterFlush(t *testing.T) {
 	if err := client.ScriptFlush(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Sessions().RenewLease(ctx, "a", run.fence, time.Hour); err != nil { // which restores the other script
+	if err := renewLease(ctx, b, "a", run.fence, time.Hour); err != nil { // which restores the other script
 		t.Fatal(err)
 	}
 	died.come.Store(true)
@@ -380,7 +380,7 @@ func TestRenewalRemindsSweepers(t *testing.T) {
 	}
 	for _, ttl := range []time.Duration{2 * time.Hour, time.Minute} {
 		for _, run := range runs {
-			if err := b.Sessions().RenewLease(ctx, run.id, run.fence, ttl); err != nil {
+			if err := renewLease(ctx, b, run.id, run.fence, ttl); err != nil {
 				t.Fatal(err)
 			}
 		}

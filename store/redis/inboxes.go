@@ -67,6 +67,9 @@ func (s *sessions) PutWake(ctx context.Context, wake session.Wake) error {
 	if r, refused := errors.AsType[*refusal](err); refused {
 		return r.domain(wake.SessionID)
 	}
+	if err == nil {
+		s.b.signal(ctx, session.Signal{Key: session.Key{Tenant: s.tenant, ID: wake.SessionID}})
+	}
 	return err
 }
 

@@ -56,6 +56,9 @@ func (k keyspace) session(tenant, id string) string {
 // channel returns the channel that notifies the readers of a stream.
 func (k keyspace) channel(tenant, id string) string { return k.session(tenant, id) + "changed" }
 
+// signals returns the channel for signals.
+func (k keyspace) signals() string { return k.prefix + ":{+signals}:" }
+
 // markOf returns a key beside another one that is written only to be waited for.
 // It expires.
 func markOf(key string) string { return key[:strings.IndexByte(key, '}')+1] + ":mark" }

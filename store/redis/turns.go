@@ -4,11 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"time"
-
-	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -203,6 +200,7 @@ func (s *sessions) afterChange(ctx context.Context, id string, c *session.Change
 		if err := s.moveWake(ctx, id, c.Wake); err != nil {
 			s.b.config.Logger.WarnContext(ctx, "a wake could not be moved; a sweep will deliver it", "tenant", s.tenant, "session", id, "error", err)
 		}
+		s.b.signal(ctx, session.Signal{Key: session.Key{Tenant: s.tenant, ID: c.Wake.SessionID}})
 	}
 }
 
@@ -366,151 +364,6 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (taken 
 	return taken, nil
 }
 
-// RenewLease implements [session.Turns]. The root's lease is the tree's: its
-// children follow in separate steps, which the next renewal repeats. Sweeps
-// examine the lease at its former end and then find the new one; an entry is
-// written only if the new end is sooner, or in case the old entry was lost.
-func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fence, ttl time.Duration) error {
-	const verb = "renew lease"
-	length := ""
-	if ttl > 0 {
-		length = itoa(ttl.Microseconds())
-	}
-	renew := func(force string) (*done, error) {
-		w := &batch{}
-		w.do("fence", "", fence.Owner, fence.Epoch)
-		w.do("renew", "", length, force)
-		return s.apply(ctx, id, verb, "", w)
-	}
-	out, err := renew("")
-	r, refused := errors.AsType[*refusal](err)
-	if refused && r.why == "sooner" {
-		var h hints
-		h.sweep(s.b.keys, sweepLeases, s.tenant, id, "", session.LeaseEnd(r.now, ttl))
-		if err := s.b.addHints(ctx, what(id, verb), &h); err != nil {
-			return err
-		}
-		out, err = renew("force")
-		r, refused = errors.AsType[*refusal](err)
-	}
-	switch {
-	case refused:
-		return r.domain(id)
-	case err != nil:
-		return err
-	}
-	until := text(out.results[0])
-	var reminders []*run
-	if until != "" && text(out.results[1]) == "" {
-		reminders = s.remindSweepers(id, until)
-	}
-	members, err := s.members(ctx, id, verb, reminders)
-	if err != nil {
-		return err
-	}
-	return s.eachHeld(ctx, id, verb, fence.Owner, members, func(w *batch) { w.do("follow", "", id, fence.Owner, until) })
-}
-
-// remindSweepers restores a root's entry in the index of leases, which a failover
-// of its node may have lost.
-func (s *sessions) remindSweepers(id, until string) []*run {
-	var h hints
-	h.sweep(s.b.keys, sweepLeases, s.tenant, id, "", moment(until))
-	h.entries[0].how = known
-	return groupRuns(addHints, s.b.hintGroups(&h))
-}
-
-// members lists a tree, with all sessions that ever belonged to it. In the same
-// round trip it sends reminders and checks whether this program can still use the
-// store. A reminder that fails is left to the next renewal.
-func (s *sessions) members(ctx context.Context, rootID, verb string, reminders []*run) ([]goredis.Z, error) {
-	pipe := s.b.client.Pipeline()
-	reminded := make([]*goredis.Cmd, len(reminders))
-	for i, r := range reminders {
-		reminded[i] = pipe.EvalSha(ctx, r.sha, r.keys, r.args...)
-	}
-	found := pipe.ZRangeWithScores(ctx, s.b.keys.listing(s.tenant)+indexRoot+indexed(rootID), 0, -1)
-	readable := pipe.Get(ctx, s.b.keys.format())
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	if err := s.b.noteFormat(readable); err != nil {
-		return nil, err
-	}
-	for i, r := range reminders {
-		err := reminded[i].Err()
-		if goredis.HasErrorPrefix(err, "NOSCRIPT") {
-			_, err = s.b.eval(ctx, r.script, r.keys, r.args)
-		}
-		if err != nil {
-			s.b.config.Logger.WarnContext(ctx, "the index entry of a lease could not be restored", "tenant", s.tenant, "session", rootID, "error", err)
-		}
-	}
-	members, err := found.Result()
-	return members, failure(what(rootID, verb), err)
-}
-
-// atOnce is how many sessions of a tree are read or changed in one round trip.
-const atOnce = 500
-
-// eachHeld changes the members of a tree that an owner holds, except its root. It
-// first reads which these are, because most have ended long ago.
-func (s *sessions) eachHeld(
-	ctx context.Context, rootID, verb, owner string, members []goredis.Z, change func(*batch),
-) error {
-	name := what(rootID, verb)
-	for part := range slices.Chunk(members, atOnce) {
-		if err := s.b.begin(ctx, name); err != nil {
-			return err
-		}
-		held, err := s.heldBy(ctx, rootID, owner, part)
-		if err != nil {
-			return failure(name, err)
-		}
-		runs := make([]*run, len(held))
-		for i, member := range held {
-			w := &batch{}
-			change(w)
-			runs[i] = s.writing(member, "", w)
-		}
-		s.b.evalSlots(ctx, runs)
-		for i, r := range runs {
-			_, err := s.outcome(held[i], name, r)
-			if r, refused := errors.AsType[*refusal](err); err != nil && !(refused && r.why == "missing") {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// heldBy returns the members of a tree, except its root, that an owner holds. It
-// removes entries of deleted sessions.
-func (s *sessions) heldBy(ctx context.Context, rootID, owner string, members []goredis.Z) ([]string, error) {
-	began := time.Now()
-	pipe := s.b.client.Pipeline()
-	cmds := make([]*goredis.SliceCmd, len(members))
-	for i, z := range members {
-		cmds[i] = pipe.HMGet(ctx, s.prefix(text(z.Member))+keyHeader, "root", "owner", "v")
-	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	var held []string
-	var gone []correction
-	for i, z := range members {
-		id := text(z.Member)
-		values, err := cmds[i].Result()
-		switch {
-		case err != nil:
-			return nil, err
-		case values[2] == nil || text(values[0]) != rootID:
-			entry := hint{s.b.keys.listing(s.tenant), indexRoot + indexed(rootID), id, score(z.Score), inPlace}
-			gone = append(gone, correction{entry, ""})
-		case id != rootID && text(values[1]) == owner && owner != "":
-			held = append(held, id)
-		}
-	}
-	s.b.settle(ctx, began, gone)
-	return held, nil
-}
-
 // CloseRun implements [session.Turns]. The lease of the root is released first: a
 // process that takes it over may take its children's, should the following steps
 // be missed.
@@ -547,11 +400,12 @@ func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence,
 	if err != nil || !running {
 		return err
 	}
-	members, err := s.members(ctx, id, verb, nil)
-	if err != nil {
+	tree := &heldTree{sessions: s, root: id, owner: fence.Owner}
+	if err := tree.list(ctx, verb); err != nil {
 		return err
 	}
-	return s.eachHeld(ctx, id, verb, fence.Owner, members, func(w *batch) { w.do("release", "", id, fence.Owner, until) })
+	s.b.eachHeld(ctx, verb, []*heldTree{tree}, func(_ *heldTree, w *batch) { w.do("release", "", id, fence.Owner, until) })
+	return tree.err
 }
 
 // SettleClose implements [session.Turns].

@@ -2,36 +2,65 @@ package redis
 
 import (
 	"context"
+	"encoding/json"
+	"strings"
 	"sync"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store/internal/feed"
 )
 
-// watch wakes readers of streams after writes: immediately for writes of this
-// process, and for writes of others through one connection that is subscribed to
-// the streams with readers here. Readers poll in case a notification is lost.
+// watch wakes readers of streams, and those who listen for signals, after writes:
+// immediately for writes of this process, and for writes of others through one
+// connection that is subscribed to the streams with readers here and to the channel
+// for signals. Readers poll in case a notification is lost.
 type watch struct {
-	b      *Backend
-	hub    *feed.Hub[string] // by channel
-	done   sync.WaitGroup
-	pubsub *goredis.PubSub // set once, with the hub locked
-	wanted chan struct{}   // signals that readers were added or removed
+	b       *Backend
+	hub     *feed.Hub[string] // by channel
+	signals *feed.Signals
+	done    sync.WaitGroup
+	wanted  chan struct{} // tells keep that readers or listeners were added or removed
+
+	mu       sync.Mutex
+	pubsub   *goredis.PubSub // set once
+	signaled bool            // somebody listens for signals
+	closed   bool
 }
 
 func newWatch(b *Backend) *watch {
-	w := &watch{b: b, hub: feed.NewHub[string](), wanted: make(chan struct{}, 1)}
-	w.hub.Added = func(string, int) {
-		w.want()
-		if w.pubsub == nil {
-			w.pubsub = w.b.client.Subscribe(context.Background()) // connects with the first channel
-			w.done.Go(w.keep)
-			w.done.Go(w.listen)
-		}
-	}
+	w := &watch{b: b, hub: feed.NewHub[string](), signals: feed.NewSignals(), wanted: make(chan struct{}, 1)}
+	w.hub.Added = func(string, int) { w.start(false) }
 	w.hub.Removed = func(string, int) { w.want() }
+	w.signals.First = func() { w.start(true) }
 	return w
+}
+
+// start connects, unless that was done.
+func (w *watch) start(signaled bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.signaled = w.signaled || signaled
+	w.want()
+	if w.pubsub == nil && !w.closed {
+		w.pubsub = w.b.client.Subscribe(context.Background()) // connects with the first channel
+		w.done.Go(func() { w.keep(w.pubsub) })
+		w.done.Go(func() { w.listen(w.pubsub) })
+	}
+}
+
+// channels returns what the connection has to be subscribed to.
+func (w *watch) channels() []string {
+	w.mu.Lock()
+	signaled := w.signaled
+	w.mu.Unlock()
+	keys := w.hub.Keys() // not with w.mu locked: the hub calls start with its own lock
+	if signaled {
+		keys = append(keys, w.b.keys.signals())
+	}
+	return keys
 }
 
 func (w *watch) want() {
@@ -43,7 +72,7 @@ func (w *watch) want() {
 
 // keep keeps the connection subscribed to the channels with readers. It may wait
 // for the network, so nobody waits for it.
-func (w *watch) keep() {
+func (w *watch) keep(pubsub *goredis.PubSub) {
 	have := map[string]bool{}
 	ctx := context.Background()
 	for {
@@ -54,7 +83,7 @@ func (w *watch) keep() {
 		}
 		var come, gone []string
 		read := map[string]bool{}
-		for _, channel := range w.hub.Keys() {
+		for _, channel := range w.channels() {
 			read[channel] = true
 			if !have[channel] {
 				come = append(come, channel)
@@ -66,12 +95,12 @@ func (w *watch) keep() {
 			}
 		}
 		if len(come) > 0 {
-			if err := w.pubsub.Subscribe(ctx, come...); err != nil {
+			if err := pubsub.Subscribe(ctx, come...); err != nil {
 				w.b.config.Logger.Warn("readers of streams are not notified of changes and poll instead", "error", err)
 			}
 		}
 		if len(gone) > 0 {
-			_ = w.pubsub.Unsubscribe(ctx, gone...) // a notification without a reader does no harm
+			_ = pubsub.Unsubscribe(ctx, gone...) // a notification without a reader does no harm
 		}
 		for _, channel := range come {
 			have[channel] = true
@@ -84,11 +113,14 @@ func (w *watch) keep() {
 
 // listen forwards notifications. The readers of a channel that was just subscribed
 // to are woken once more, because something may have been written before.
-func (w *watch) listen() {
-	for message := range w.pubsub.ChannelWithSubscriptions() {
+func (w *watch) listen(pubsub *goredis.PubSub) {
+	for message := range pubsub.ChannelWithSubscriptions() {
 		switch m := message.(type) {
 		case *goredis.Message:
-			if m.Payload != w.b.tokens.process { // else readers here get the batch from its writer
+			switch {
+			case m.Channel == w.b.keys.signals():
+				w.announce(m.Payload)
+			case m.Payload != w.b.tokens.process: // else readers here get the batch from its writer
 				w.hub.Notify(m.Channel)
 			}
 		case *goredis.Subscription:
@@ -99,11 +131,47 @@ func (w *watch) listen() {
 	}
 }
 
+// announce passes on the signal of another process.
+func (w *watch) announce(payload string) {
+	by, text, _ := strings.Cut(payload, " ")
+	var signal session.Signal
+	if by != w.b.tokens.process && json.Unmarshal([]byte(text), &signal) == nil && signal.ID != "" {
+		w.signals.Announce(signal)
+	}
+}
+
+// Signals implements [store.Backend].
+func (b *Backend) Signals(ctx context.Context, notify func(session.Signal)) {
+	b.watch.signals.Listen(ctx, notify)
+}
+
+// signalTimeout is how long it may take to tell other processes of a signal: what it
+// announces is already in the store.
+const signalTimeout = time.Second
+
+// signal announces something to those who listen for it, here and in other processes.
+func (b *Backend) signal(ctx context.Context, s session.Signal) {
+	b.watch.signals.Announce(s)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), signalTimeout)
+	defer cancel()
+	text, err := json.Marshal(s)
+	if err == nil {
+		err = b.client.Publish(ctx, b.keys.signals(), b.tokens.process+" "+string(text)).Err()
+	}
+	if err != nil {
+		b.config.Logger.DebugContext(ctx, "other processes could not be notified of a signal", "error", err)
+	}
+}
+
 // close ends the reads and waits for the goroutines.
 func (w *watch) close() {
 	if !w.hub.Close() {
 		return
 	}
+	w.signals.Close()
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
 	if w.pubsub != nil { // which nobody sets any more
 		_ = w.pubsub.Close() // there is nothing to lose
 	}

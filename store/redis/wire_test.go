@@ -76,7 +76,7 @@ func TestRoundTrips(t *testing.T) {
 		options.Dialer = w.dial
 		client := goredis.NewClient(options)
 		t.Cleanup(func() { _ = client.Close() })
-		roundTrips(t, w, client, map[string]int{"StartRun": 2, "last commit": 1, "RenewLease": 2})
+		roundTrips(t, w, client, map[string]int{"StartRun": 2, "last commit": 1, "RenewLeases": 1})
 	})
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
@@ -88,8 +88,44 @@ func TestRoundTrips(t *testing.T) {
 		client := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{options.Addr}, Dialer: w.dial})
 		t.Cleanup(func() { _ = client.Close() })
 		// Index entries are on other nodes, each with its own round trip.
-		roundTrips(t, w, client, map[string]int{"StartRun": 4, "last commit": 3, "RenewLease": 3})
+		roundTrips(t, w, client, map[string]int{"StartRun": 4, "last commit": 3, "RenewLeases": 3})
 	})
+}
+
+func renewLease(ctx context.Context, b *redis.Backend, id string, fence session.Fence, ttl time.Duration) error {
+	return b.RenewLeases(ctx, []session.Held{{Key: session.Key{ID: id}, Fence: fence}}, ttl)[0].Err
+}
+
+// TestRenewalsTogether counts the round trips of renewing a thousand leases.
+func TestRenewalsTogether(t *testing.T) {
+	t.Parallel()
+	ctx, w := context.Background(), &wire{}
+	options, err := goredis.ParseURL(single(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.Dialer = w.dial
+	client := goredis.NewClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	b := open(t, redis.Config{Client: client, Prefix: newPrefix()})
+	var leases []session.Held
+	for i := range 1000 {
+		run := newTurn(t, b.Sessions(), fmt.Sprint("s-", i))
+		leases = append(leases, session.Held{Key: session.Key{ID: run.id}, Fence: run.fence})
+	}
+	var out []session.Renewed
+	if trips := w.count(func() { out = b.RenewLeases(ctx, leases, 2*time.Hour) }); trips != 1 {
+		t.Errorf("%d round trips", trips)
+	}
+	for i, renewed := range out {
+		if renewed.Err != nil || len(renewed.Stops) > 0 {
+			t.Fatalf("lease %d: %+v", i, renewed)
+		}
+	}
+	state, err := b.Sessions().Load(ctx, "s-999")
+	if err != nil || time.Until(state.Lease.ExpiresAt) < time.Hour {
+		t.Errorf("got %+v, %v", state, err)
+	}
 }
 
 func roundTrips(t *testing.T, w *wire, client goredis.UniversalClient, limits map[string]int) {
@@ -158,7 +194,7 @@ func roundTrips(t *testing.T, w *wire, client goredis.UniversalClient, limits ma
 	})
 	expect("Load", 1, func() { check(second(s.Load(ctx, "a"))) })
 	expect("AllMessages", 1, func() { check(second(s.AllMessages(ctx, "a"))) })
-	expect("RenewLease", limits["RenewLease"], func() { check(s.RenewLease(ctx, "a", run.fence, time.Hour)) })
+	expect("RenewLeases", limits["RenewLeases"], func() { check(renewLease(ctx, b, "a", run.fence, time.Hour)) })
 	expect("the last commit, with chunks", limits["last commit"], func() {
 		run.commitTogether(b, together(23, session.Change{Status: session.Completed, Outcome: &session.Outcome{Status: session.RunCompleted}}))
 	})
@@ -265,7 +301,7 @@ func TestRenewalOfALargeTree(t *testing.T) {
 		}
 	}
 	clock.Advance(time.Minute)
-	trips := w.count(func() { err = s.RenewLease(ctx, "root", run.fence, time.Hour) })
+	trips := w.count(func() { err = renewLease(ctx, b, "root", run.fence, time.Hour) })
 	if err != nil || trips > 6 {
 		t.Errorf("a renewal took %d round trips, %v", trips, err)
 	}

@@ -227,6 +227,16 @@ func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Co
 	return b.lite.Commit(ctx, commit)
 }
 
+// RenewLeases implements [store.Backend], in one transaction.
+func (b *Backend) RenewLeases(ctx context.Context, leases []session.Held, ttl time.Duration) []session.Renewed {
+	return b.lite.RenewLeases(ctx, leases, ttl)
+}
+
+// Signals implements [store.Backend].
+func (b *Backend) Signals(ctx context.Context, notify func(session.Signal)) {
+	b.watch.signals.Listen(ctx, notify)
+}
+
 // Close implements [store.Backend]. Queued operations are still written.
 func (b *Backend) Close() error {
 	if !b.watch.close() {
@@ -246,8 +256,13 @@ func (b *Backend) read(ctx context.Context, what string, run func(lite.Conn) err
 	return failure(what, b.readers.snapshot(ctx, what, run))
 }
 
-// lookElsewhere makes the writer check for writes of other processes and wake the
-// readers of streams.
+// lookElsewhere makes the writer check for writes of other processes, wake the
+// readers of streams and announce signals.
 func (b *Backend) lookElsewhere(ctx context.Context) error {
-	return b.writer.do(ctx, &op{what: "look for changes", reads: true, run: func(*lite.Tx) error { return b.writer.refresh() }})
+	return b.writer.do(ctx, &op{what: "look for changes", reads: true, run: func(t *lite.Tx) error {
+		if err := b.writer.refresh(); err != nil {
+			return err
+		}
+		return b.writer.lookForSignals(t)
+	}})
 }

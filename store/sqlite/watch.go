@@ -9,39 +9,58 @@ import (
 	"github.com/helixagents/helix/store/internal/lite"
 )
 
-// watch wakes readers of streams after writes: immediately for writes of this
-// process, and by polling, while there are readers, for writes of others.
+// watch wakes readers of streams, and those who listen for signals, after writes:
+// immediately for writes of this process, and by polling, while there are any, for
+// writes of others.
 type watch struct {
-	hub *feed.Hub[lite.StreamKey]
-	// look notifies all readers if another process has written.
+	hub     *feed.Hub[lite.StreamKey]
+	signals *feed.Signals
+	// look notifies all readers if another process has written, and announces its
+	// signals.
 	look     func(context.Context) error
 	interval time.Duration
 	polling  sync.WaitGroup
-	stop     context.CancelFunc // ends the polling; the hub's lock guards it
+
+	mu       sync.Mutex
+	stop     context.CancelFunc // ends the polling
+	signaled bool               // somebody listens for signals, so the polling continues
+	closed   bool
 }
 
 func newWatch(look func(context.Context) error, interval time.Duration) *watch {
-	w := &watch{hub: feed.NewHub[lite.StreamKey](), look: look, interval: interval}
-	w.hub.Added = func(lite.StreamKey, int) {
-		if w.stop == nil {
-			ctx, stop := context.WithCancel(context.Background())
-			w.stop = stop
-			w.polling.Go(func() { w.poll(ctx) })
-		}
-	}
-	end := func() {
-		if w.stop != nil {
-			w.stop()
-			w.stop = nil
-		}
-	}
+	w := &watch{hub: feed.NewHub[lite.StreamKey](), signals: feed.NewSignals(), look: look, interval: interval}
+	w.hub.Added = func(lite.StreamKey, int) { w.begin(false) }
 	w.hub.Removed = func(_ lite.StreamKey, keys int) {
 		if keys == 0 {
-			end()
+			w.end(false)
 		}
 	}
-	w.hub.Closed = end
+	w.hub.Closed = func() { w.end(true) }
+	w.signals.First = func() { w.begin(true) }
 	return w
+}
+
+// begin starts the polling.
+func (w *watch) begin(signaled bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.signaled = w.signaled || signaled
+	if w.stop == nil && !w.closed {
+		ctx, stop := context.WithCancel(context.Background())
+		w.stop = stop
+		w.polling.Go(func() { w.poll(ctx) })
+	}
+}
+
+// end ends the polling, unless somebody needs it.
+func (w *watch) end(closed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = w.closed || closed
+	if w.stop != nil && (w.closed || !w.signaled) {
+		w.stop()
+		w.stop = nil
+	}
 }
 
 // notify wakes the readers of streams that were written to. They read what was
@@ -79,6 +98,7 @@ func (w *watch) close() bool {
 	if !w.hub.Close() {
 		return false
 	}
+	w.signals.Close()
 	w.polling.Wait()
 	return true
 }

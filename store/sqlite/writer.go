@@ -52,7 +52,9 @@ type writer struct {
 	guard *migrate.Guard
 	// dataVersion changes when another process has written.
 	dataVersion int64
-	batches     int // since the last check of the log's length
+	elsewhere   bool           // another process has written since signals were looked for
+	announced   lite.Announced // see lookForSignals
+	batches     int            // since the last check of the log's length
 	logLimit    int64
 
 	mu      sync.Mutex
@@ -289,8 +291,14 @@ func (w *writer) perform(batch []*op) {
 		}
 		o.err = failure(o.what, o.err)
 	}
-	if changed := t.lite.Changed(); err == nil && len(changed) > 0 {
+	if err != nil {
+		return
+	}
+	if changed := t.lite.Changed(); len(changed) > 0 {
 		w.watch.notify(changed, redone)
+	}
+	for _, signal := range t.lite.Signals() {
+		w.watch.signals.Announce(signal)
 	}
 }
 
@@ -390,6 +398,7 @@ func (w *writer) refresh() error {
 	if version := r.Int64(); version != w.dataVersion {
 		w.dataVersion = version
 		w.cache.Clear()
+		w.elsewhere = true
 		w.watch.hub.NotifyAll()
 		if r, err = w.conn.One("PRAGMA user_version"); err != nil {
 			return err
@@ -397,6 +406,15 @@ func (w *writer) refresh() error {
 		return w.guard.Note(r.Int())
 	}
 	return w.guard.Err()
+}
+
+// lookForSignals announces the signals of other processes.
+func (w *writer) lookForSignals(c lite.Conn) error {
+	if !w.elsewhere {
+		return nil
+	}
+	w.elsewhere = false
+	return lite.Announce(c, &w.announced, w.watch.signals.Announce)
 }
 
 // Exec writes.

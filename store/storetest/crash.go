@@ -125,8 +125,8 @@ func crashOps() []crashOp {
 			_, err := t.sessionsOf(b).TakeOver(t.Context(), take)
 			return err
 		}},
-		{name: "RenewLease", twice: true, do: func(t *bed, b store.Backend, w *world) error {
-			return t.sessionsOf(b).RenewLease(t.Context(), "a", w.turn.fence, 2*time.Hour)
+		{name: "RenewLeases", twice: true, do: func(t *bed, b store.Backend, w *world) error {
+			return t.renewAt(t.Context(), b, "a", w.turn.fence, 2*time.Hour)
 		}},
 		{name: "CloseRun", again: session.ErrStale, do: func(t *bed, b store.Backend, w *world) error {
 			return t.sessionsOf(b).CloseRun(t.Context(), "a", w.turn.fence, true)

@@ -86,7 +86,7 @@ func Writes() []string {
 	return []string{
 		// session.Store
 		"Clone", "Delete", "Edit", "SetStatus",
-		"StartRun", "Commit", "TakeOver", "RenewLease", "CloseRun", "SettleClose",
+		"StartRun", "Commit", "TakeOver", "RenewLeases", "CloseRun", "SettleClose",
 		"Claim", "Settle", "CleanCalls", "RequestStop",
 		"UpdateChild", "Submit", "Own", "Disown", "Send", "PutWake", "DeleteWake",
 		// stream.Manager
@@ -293,6 +293,25 @@ func (f *Faults) Commit(ctx context.Context, c *store.Commit) (*session.Committe
 	return nil, 0, failed
 }
 
+// RenewLeases implements [store.Backend]. It is one write, of the first session.
+func (f *Faults) RenewLeases(ctx context.Context, leases []session.Held, ttl time.Duration) []session.Renewed {
+	if len(leases) == 0 {
+		return nil
+	}
+	out, err := write(f, "RenewLeases", leases[0].Tenant, leases[0].ID, func() ([]session.Renewed, error) {
+		return f.inner.RenewLeases(ctx, leases, ttl), nil
+	})
+	if err != nil {
+		return session.NotRenewed(leases, err)
+	}
+	return out
+}
+
+// Signals implements [store.Backend]. What it announces fails if the store is cut off.
+func (f *Faults) Signals(ctx context.Context, notify func(session.Signal)) {
+	f.inner.Signals(ctx, notify)
+}
+
 // Close implements [store.Backend]; it never fails by injection.
 func (f *Faults) Close() error { return f.inner.Close() }
 
@@ -340,10 +359,6 @@ func (s faultySessions) Commit(ctx context.Context, commit *session.Commit) (*se
 
 func (s faultySessions) TakeOver(ctx context.Context, take *session.TakeOver) (*session.TakenOver, error) {
 	return write(s.f, "TakeOver", s.tenant, take.SessionID, func() (*session.TakenOver, error) { return s.inner.TakeOver(ctx, take) })
-}
-
-func (s faultySessions) RenewLease(ctx context.Context, id string, fence session.Fence, ttl time.Duration) error {
-	return effect(s.f, "RenewLease", s.tenant, id, func() error { return s.inner.RenewLease(ctx, id, fence, ttl) })
 }
 
 func (s faultySessions) CloseRun(ctx context.Context, id string, fence session.Fence, settled bool) error {

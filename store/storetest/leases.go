@@ -23,6 +23,8 @@ func leaseCases() []testCase {
 		{"renew", "renewing extends the lease, counted from now, and does not change the version", clock, renew},
 		{"renew-tree", "renewing a root extends the leases of all sessions of its tree with the same owner, and no others", clock, renewTree},
 		{"renew-lost", "renewing a lost lease is stale", clock, renewLost},
+		{"renew-many", "leases of several tenants are renewed together, whatever becomes of the others", clock, renewMany},
+		{"renew-stops", "renewing a lease reports the stops that were requested in its tree", 0, renewStops},
 		{"close", "closing a run releases the lease", 0, closeRun},
 		{"close-unsettled", "closing a run without settling the stream keeps the close pending", 0, closeUnsettled},
 		{"close-running", "closing a running root releases all leases of its tree with the same owner, and no others", 0, closeTree},
@@ -256,7 +258,7 @@ func renew(t *bed) {
 	r := t.brief("a")
 	version := t.load("a").Version
 	t.pass(t.ttl() / 2)
-	t.ok(t.store().RenewLease(t.Context(), "a", r.fence, time.Hour), "renew")
+	t.ok(t.renew("a", r.fence, time.Hour), "renew")
 	state := t.load("a")
 	equal(t, "fence", state.Lease.Fence(), r.fence)
 	equal(t, "version", state.Version, version)
@@ -267,7 +269,7 @@ func renew(t *bed) {
 	_, err := t.store().TakeOver(t.Context(), r.takeOver("other"))
 	t.refused(err, session.ErrAlreadyRunning, "take over a renewed lease")
 	r.commit(session.Change{})
-	t.refused(t.store().RenewLease(t.Context(), "nobody", r.fence, time.Hour), session.ErrNotFound, "renew nothing")
+	t.refused(t.renew("nobody", r.fence, time.Hour), session.ErrNotFound, "renew nothing")
 }
 
 // member starts a run of a session of a tree.
@@ -293,7 +295,7 @@ func (t *bed) trees(ttl time.Duration) (root, kid, grandkid *turn) {
 
 func renewTree(t *bed) {
 	root, _, _ := t.trees(t.ttl())
-	t.ok(t.store().RenewLease(t.Context(), "root", root.fence, time.Hour), "renew")
+	t.ok(t.renew("root", root.fence, time.Hour), "renew")
 	now := t.now()
 	for id, renewed := range map[string]bool{
 		"root": true, "kid": true, "grandkid": true, "foreign": false, "other-root": false, "other-kid": false,
@@ -310,10 +312,68 @@ func renewLost(t *bed) {
 	taken, err := t.store().TakeOver(t.Context(), r.takeOver("other"))
 	t.ok(err, "take over")
 	t.unchanged("a", func() {
-		t.conflict(t.store().RenewLease(t.Context(), "a", r.fence, time.Hour), session.ErrStale, t.load("a"), "renew a lease that was taken over")
+		t.conflict(t.renew("a", r.fence, time.Hour), session.ErrStale, t.load("a"), "renew a lease that was taken over")
 	})
 	t.ok(t.store().CloseRun(t.Context(), "a", taken.Lease.Fence(), false), "close run")
-	t.refused(t.store().RenewLease(t.Context(), "a", taken.Lease.Fence(), time.Hour), session.ErrStale, "renew a lease that was released")
+	t.refused(t.renew("a", taken.Lease.Fence(), time.Hour), session.ErrStale, "renew a lease that was released")
+}
+
+func renewMany(t *bed) {
+	lost, kept := t.brief("lost"), t.brief("kept")
+	t.pass(2 * t.ttl())
+	_, err := t.store().TakeOver(t.Context(), lost.takeOver("other"))
+	t.ok(err, "take over")
+	tenant := t.tenant
+	t.tenant = tenant + "-other"
+	foreign := t.brief("kept")
+	t.tenant = tenant
+	held := func(tenant, id string, fence session.Fence) session.Held {
+		return session.Held{Key: session.Key{Tenant: tenant, ID: id}, Fence: fence}
+	}
+	out := t.Backend.RenewLeases(t.Context(), []session.Held{
+		held(tenant, "lost", lost.fence), held(tenant, "nobody", kept.fence), held(tenant, "kept", kept.fence),
+		held(tenant, "kept", session.Fence{}), held(tenant+"-other", "kept", foreign.fence),
+	}, time.Hour)
+	equal(t, "results", len(out), 5)
+	for i, want := range []error{session.ErrStale, session.ErrNotFound, nil, session.ErrStale, nil} {
+		if !errors.Is(out[i].Err, want) {
+			t.Fatalf("renewal %d: got %v, want %v", i, out[i].Err, want)
+		}
+	}
+	for _, of := range []string{tenant, tenant + "-other"} {
+		t.tenant = of
+		if left := t.load("kept").Lease.ExpiresAt.Sub(t.now()); left < 59*time.Minute {
+			t.Fatalf("tenant %s: the lease renewed for an hour has %v left", of, left)
+		}
+	}
+	t.tenant = tenant
+	equal(t, "results of nothing", len(t.Backend.RenewLeases(t.Context(), nil, time.Hour)), 0)
+}
+
+func renewStops(t *bed) {
+	root, kid, _ := t.trees(time.Hour)
+	renewed := func() map[string]session.StopKind {
+		t.Helper()
+		out := t.Backend.RenewLeases(t.Context(), []session.Held{{Key: session.Key{Tenant: t.tenant, ID: "root"}, Fence: root.fence}}, time.Hour)
+		t.ok(out[0].Err, "renew")
+		stops := map[string]session.StopKind{}
+		for _, stop := range out[0].Stops {
+			stops[stop.RunID+" "+stop.Reason] = stop.Kind
+		}
+		return stops
+	}
+	equal(t, "stops", len(renewed()), 0)
+	stop := func(id, reason string, kind session.StopKind) {
+		t.Helper()
+		_, err := t.store().RequestStop(t.Context(), id, session.Stop{RunID: "run-" + id, Kind: kind, Reason: reason})
+		t.ok(err, "RequestStop")
+	}
+	stop("grandkid", "late", session.StopInterrupt)
+	stop("root", "enough", session.StopAbort)
+	stop("foreign", "not mine", session.StopAbort)
+	stop("kid", "over", session.StopAbort)
+	kid.finish(session.RunFailed)
+	equal(t, "stops", renewed(), map[string]session.StopKind{"run-root enough": session.StopAbort, "run-grandkid late": session.StopInterrupt})
 }
 
 func closeRun(t *bed) {

@@ -330,7 +330,7 @@ func everyWrite(t *bed, r *turn) []namedWrite {
 			_, err := s.TakeOver(ctx, &session.TakeOver{SessionID: id, RunID: r.run, Owner: "x", Epoch: r.fence.Epoch, Force: true})
 			return err
 		}},
-		{"RenewLease", func() error { return s.RenewLease(ctx, id, r.fence, time.Hour) }},
+		{"RenewLeases", func() error { return t.renewAt(ctx, t.Backend, id, r.fence, time.Hour) }},
 		{"CloseRun", func() error { return s.CloseRun(ctx, id, r.fence, true) }},
 		{"Claim", func() error { _, _, err := s.Claim(ctx, id, r.version, r.fence, "m1", "c1"); return err }},
 		{"Settle", func() error { _, err := s.Settle(ctx, id, r.fence, settled(call("m1", "c1", 0), `1`)); return err }},
@@ -616,7 +616,7 @@ func remade(t *bed) {
 	commit.Version = r.version
 	_, err = t.store().Commit(t.Context(), commit)
 	t.refused(err, session.ErrStale, "a commit under the lease of the session before")
-	t.refused(t.store().RenewLease(t.Context(), "a", old.fence, time.Minute), session.ErrStale, "renewing that lease")
+	t.refused(t.renew("a", old.fence, time.Minute), session.ErrStale, "renewing that lease")
 	t.refused(t.store().CloseRun(t.Context(), "a", old.fence, true), session.ErrStale, "releasing that lease")
 	_, err = t.tryAppend("a", producer("a", old.fence.Epoch), 57, text("late"))
 	t.refused(err, session.ErrStale, "chunks of the run before")

@@ -377,7 +377,7 @@ func linearizeLease(t *bed) {
 			default:
 				do(in, func() (any, error) {
 					fence := session.Fence{Owner: in.owner, Epoch: in.epoch}
-					return answer(fence, s.RenewLease(ctx, "a", fence, time.Hour))
+					return answer(fence, t.renewAt(ctx, t.Backend, "a", fence, time.Hour))
 				})
 			}
 		}

@@ -577,7 +577,9 @@ func raceDelete(t *bed) {
 			func(ctx context.Context, s session.Store) error {
 				return session.PatchMetadata(ctx, s, id, map[string]*string{"k": new("v")})
 			},
-			func(ctx context.Context, s session.Store) error { return s.RenewLease(ctx, id, r.fence, time.Hour) },
+			func(ctx context.Context, _ session.Store) error {
+				return t.renewAt(ctx, t.Backend, id, r.fence, time.Hour)
+			},
 			func(ctx context.Context, _ session.Store) error {
 				_, err := t.tryAppend(id, producer(id, r.fence.Epoch), 1, text("late"))
 				return err

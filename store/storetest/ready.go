@@ -66,7 +66,7 @@ func outdatedStops(t *bed) {
 	}
 	var checks []func()
 	for what, do := range map[string]func(b store.Backend) error{
-		"RenewLease": func(b store.Backend) error { return t.sessionsOf(b).RenewLease(ctx, "a", r.fence, time.Hour) },
+		"RenewLeases": func(b store.Backend) error { return t.renewAt(ctx, b, "a", r.fence, time.Hour) },
 		"TakeOver": func(b store.Backend) error {
 			_, err := t.sessionsOf(b).TakeOver(ctx, &session.TakeOver{SessionID: "a", RunID: r.run, Owner: "taker", Epoch: r.fence.Epoch, TTL: time.Hour, Force: true})
 			return err
@@ -78,7 +78,7 @@ func outdatedStops(t *bed) {
 		"Ready": func(b store.Backend) error { return b.Ready(ctx) },
 	} {
 		b := t.Reopen(t) // one that has not noticed
-		if what == "RenewLease" {
+		if what == "RenewLeases" {
 			t.ok(do(b), what)
 		}
 		checks = append(checks, func() { stopped(do(b), what+" by a program that is too old") })
@@ -100,7 +100,7 @@ func outdatedStops(t *bed) {
 	_, err, _ = t.read(t.streams(), "a", 0, false).next()
 	stopped(err, "Read")
 	stopped(t.Backend.Ready(ctx), "Ready")
-	stopped(t.store().RenewLease(ctx, "a", r.fence, time.Hour), "RenewLease")
+	stopped(t.renew("a", r.fence, time.Hour), "RenewLeases")
 	_, _, err = t.Backend.Locks().TryAcquire(ctx, fmt.Sprint("lock of ", t.tenant), "me", time.Minute)
 	stopped(err, "TryAcquire")
 	t.ok(t.Backend.Close(), "Close")

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,9 @@ type Harness struct {
 	// several rows it damages the one written last. It skips t if the backend has
 	// nothing to damage, such as a row that consists of typed columns.
 	Corrupt func(t testing.TB, what, tenant, id string)
+	// Deaf says that a handle does not hear at once what is written on another one, so
+	// that it announces only its own signals.
+	Deaf bool
 	// Outdate makes the store require programs newer than this one, as a later version
 	// does when it changes what is stored.
 	Outdate func(t testing.TB)
@@ -95,6 +99,7 @@ const (
 	second     // a second handle
 	persistent // data that outlives Close
 	outdate    // a store that becomes too new
+	hearing    // a handle that hears what is written on another
 )
 
 // group is the cases of one file.
@@ -112,6 +117,7 @@ func groups() []group {
 		{"leases", leaseCases()},
 		{"calls", callCases()},
 		{"stops", stopCases()},
+		{"signals", signalCases()},
 		{"messages", messageCases()},
 		{"runs", runCases()},
 		{"checkpoints", checkpointCases()},
@@ -241,6 +247,8 @@ func (h Harness) lacks(n need) string {
 		return "data does not outlive Close (Harness.Persistent)"
 	case n&corrupt != 0 && h.Corrupt == nil:
 		return "rows cannot be damaged (Harness.Corrupt)"
+	case n&hearing != 0 && h.Deaf:
+		return "signals of another handle are not announced (Harness.Deaf)"
 	case n&outdate != 0 && h.Outdate == nil:
 		return "the store cannot become too new (Harness.Outdate)"
 	}
@@ -259,6 +267,15 @@ type bed struct {
 
 // store returns the session store of the case's tenant, on the first handle.
 func (t *bed) store() session.Store { return t.sessionsOf(t.Backend) }
+
+// renew renews a lease.
+func (t *bed) renew(id string, fence session.Fence, ttl time.Duration) error {
+	return t.renewAt(t.Context(), t.Backend, id, fence, ttl)
+}
+
+func (t *bed) renewAt(ctx context.Context, b store.Backend, id string, fence session.Fence, ttl time.Duration) error {
+	return b.RenewLeases(ctx, []session.Held{{Key: session.Key{Tenant: t.tenant, ID: id}, Fence: fence}}, ttl)[0].Err
+}
 
 // streams returns the stream manager of the case's tenant, on the first handle.
 func (t *bed) streams() stream.Manager { return t.streamsOf(t.Backend) }

@@ -146,7 +146,7 @@ func expiredLeases(t *bed) {
 	t.ok(err, "take over what was listed")
 	t.dueAre("leases after one was taken over", t.leases, "b")
 	b.commit(session.Change{}) // it is late, and continues
-	t.ok(t.store().RenewLease(t.Context(), "b", b.fence, time.Hour), "renew")
+	t.ok(t.renew("b", b.fence, time.Hour), "renew")
 	t.dueAre("leases after the other was renewed", t.leases)
 }
 
@@ -179,7 +179,7 @@ func expiredCompanion(t *bed) {
 	t.pass(2 * ttl)
 	got := t.dueAre("leases", t.leases, "companion")
 	equal(t, "fence", got[0].Lease.Fence(), companion.fence)
-	t.ok(t.store().RenewLease(t.Context(), "companion", companion.fence, ttl), "renew")
+	t.ok(t.renew("companion", companion.fence, ttl), "renew")
 	t.dueAre("leases after it was renewed", t.leases)
 	t.pass(2 * ttl)
 	t.dueAre("leases after it has expired again", t.leases, "companion")

@@ -22,15 +22,17 @@ type Config struct {
 type Backend struct {
 	clock func() time.Time
 
-	mu       sync.Mutex // guards everything below
-	closed   bool
-	made     int64 // sessions ever made, see session.FirstEpoch
-	asked    int64 // calls that ever began to wait for a person
-	sessions map[session.Key]*record
-	wakes    map[wakeKey]session.Wake
-	logs     map[session.Key]*log
-	locks    map[string]lock.Lock
-	changed  chan struct{} // closed, and replaced, when a stream changes
+	mu        sync.Mutex // guards everything below
+	closed    bool
+	made      int64 // sessions ever made, see session.FirstEpoch
+	asked     int64 // calls that ever began to wait for a person
+	sessions  map[session.Key]*record
+	wakes     map[wakeKey]session.Wake
+	logs      map[session.Key]*log
+	locks     map[string]lock.Lock
+	changed   chan struct{} // closed, and replaced, when a stream changes
+	listeners map[*listener]bool
+	closing   chan struct{} // closed with the backend
 }
 
 var _ store.Backend = (*Backend)(nil)
@@ -41,12 +43,14 @@ func New(config Config) *Backend {
 		config.Clock = time.Now
 	}
 	return &Backend{
-		clock:    config.Clock,
-		sessions: map[session.Key]*record{},
-		wakes:    map[wakeKey]session.Wake{},
-		logs:     map[session.Key]*log{},
-		locks:    map[string]lock.Lock{},
-		changed:  make(chan struct{}),
+		clock:     config.Clock,
+		sessions:  map[session.Key]*record{},
+		wakes:     map[wakeKey]session.Wake{},
+		logs:      map[session.Key]*log{},
+		locks:     map[string]lock.Lock{},
+		changed:   make(chan struct{}),
+		listeners: map[*listener]bool{},
+		closing:   make(chan struct{}),
 	}
 }
 
@@ -79,8 +83,11 @@ func (b *Backend) Ready(ctx context.Context) error {
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.closed = true
-	b.notify()
+	if !b.closed {
+		b.closed = true
+		close(b.closing)
+	}
+	b.wakeReaders()
 	return nil
 }
 
@@ -97,8 +104,8 @@ func (b *Backend) lock(ctx context.Context) error {
 	return nil
 }
 
-// notify wakes the readers of streams. The caller holds b.mu.
-func (b *Backend) notify() {
+// wakeReaders wakes the readers of streams. The caller holds b.mu.
+func (b *Backend) wakeReaders() {
 	close(b.changed)
 	b.changed = make(chan struct{})
 }

@@ -138,6 +138,7 @@ func (b *Backend) putWake(tenant string, wake session.Wake, now time.Time) {
 		wake.At = now
 	}
 	b.wakes[key] = wake
+	b.announce(session.Signal{Key: key.session})
 }
 
 // DeleteWake implements [session.Inboxes]. A wake of a later run of the child is not

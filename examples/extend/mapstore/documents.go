@@ -211,7 +211,7 @@ func (s *sessions) Delete(ctx context.Context, id string) (ids []string, err err
 				}
 			}
 		}
-		s.b.notify()
+		s.b.wakeReaders()
 		return nil
 	})
 	return ids, err

@@ -133,7 +133,7 @@ func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (st
 	var last int64
 	err := s.with(ctx, id, func(l *log, now time.Time) (err error) {
 		if last, err = l.append(by, batch.First, rows, now); err == nil {
-			s.b.notify()
+			s.b.wakeReaders()
 		}
 		return err
 	})
@@ -248,7 +248,7 @@ func (s *streams) shut(ctx context.Context, id string, by stream.Producer, how f
 		l.enter(by)
 		how(&l.info)
 		l.info.UpdatedAt = now
-		s.b.notify()
+		s.b.wakeReaders()
 		return nil
 	})
 }
@@ -272,7 +272,7 @@ func (s *streams) Reactivate(ctx context.Context, id string, by stream.Producer)
 	l.enter(by)
 	l.info.Status, l.info.End, l.info.Error, l.info.UpdatedAt = stream.StatusActive, nil, nil, now
 	s.b.logs[s.key(id)] = l
-	s.b.notify()
+	s.b.wakeReaders()
 	return copied(&l.info), nil
 }
 
@@ -304,7 +304,7 @@ func (s *streams) Trim(ctx context.Context, id string, policy stream.TrimPolicy)
 func (s *streams) Delete(ctx context.Context, id string) error {
 	return s.with(ctx, id, func(*log, time.Time) error {
 		delete(s.b.logs, s.key(id))
-		s.b.notify()
+		s.b.wakeReaders()
 		return nil
 	})
 }

@@ -109,19 +109,6 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (out *s
 	return out, err
 }
 
-// RenewLease implements [session.Turns].
-func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fence, ttl time.Duration) error {
-	return s.edit(ctx, id, func(rec *record, now time.Time) error {
-		if err := rec.state.CheckFence(fence); err != nil {
-			return err
-		}
-		expires := session.LeaseEnd(now, ttl)
-		rec.state.Lease.ExpiresAt = expires
-		s.eachMember(id, fence.Owner, func(member *record) { member.state.Lease.ExpiresAt = expires })
-		return nil
-	})
-}
-
 // CloseRun implements [session.Turns].
 func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence, settled bool) error {
 	return s.edit(ctx, id, func(rec *record, now time.Time) error {
@@ -175,6 +162,7 @@ func (s *sessions) RequestStop(ctx context.Context, id string, stop session.Stop
 			}
 			stop.At = utc(stop.At)
 			rec.stop = &stop
+			s.b.announce(session.Signal{Key: s.key(id), StopOf: stop.RunID})
 		}
 		out = *rec.stop
 		return nil

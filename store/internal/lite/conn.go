@@ -13,6 +13,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store/internal/feed"
 )
 
@@ -65,6 +66,7 @@ type Tx struct {
 	Conn
 	cache   *Cache
 	changed map[StreamKey]*Change
+	signals []session.Signal
 }
 
 // Change is what a transaction has done to a stream. If it has only added batches,
@@ -101,6 +103,13 @@ func (t *Tx) change(key StreamKey) *Change {
 	}
 	return t.changed[key]
 }
+
+// signal announces something once the transaction is durable.
+func (t *Tx) signal(s session.Signal) { t.signals = append(t.signals, s) }
+
+// Signals returns what is to be announced once the transaction is durable. If parts
+// of it were undone, they may be among it.
+func (t *Tx) Signals() []session.Signal { return t.signals }
 
 // Changed returns the streams that the transaction has changed. Their readers are
 // to be notified once it is durable.

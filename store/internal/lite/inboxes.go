@@ -72,6 +72,7 @@ func (s *sessions) putWake(t *Tx, wake session.Wake) error {
 	if wake.At.IsZero() {
 		wake.At = s.b.Now()
 	}
+	t.signal(session.Signal{Key: session.Key{Tenant: s.tenant, ID: wake.SessionID}})
 	_, err := t.Exec(upsertWake, s.tenant, wake.SessionID, wake.ChildID, wake.RunID, wake.At)
 	return err
 }

@@ -51,7 +51,7 @@ func open(t testing.TB, clock func() time.Time) *backend {
 		t.Fatal(err)
 	}
 	raw.SetMaxOpenConns(1) // each connection would have its own database
-	p := &plain{raw: raw, clock: clock, cache: lite.NewCache(), readers: feed.NewHub[lite.StreamKey]()}
+	p := &plain{raw: raw, clock: clock, cache: lite.NewCache(), readers: feed.NewHub[lite.StreamKey](), signals: feed.NewSignals()}
 	b := &backend{&lite.Backend{
 		Database: p, Readers: p.readers, Logger: slog.New(slog.DiscardHandler), MaxChunk: stream.DefaultMaxChunk,
 	}, p}
@@ -80,10 +80,15 @@ func (b *backend) Ready(ctx context.Context) error {
 	return b.Write(ctx, "write", lite.TryWrite)
 }
 
+func (b *backend) Signals(ctx context.Context, notify func(session.Signal)) {
+	b.db.signals.Listen(ctx, notify)
+}
+
 func (b *backend) Close() error {
 	if !b.Readers.Close() {
 		return nil
 	}
+	b.db.signals.Close()
 	b.db.mu.Lock()
 	defer b.db.mu.Unlock()
 	b.db.closed = true
@@ -95,6 +100,7 @@ type plain struct {
 	raw     *sql.DB
 	clock   func() time.Time
 	readers *feed.Hub[lite.StreamKey]
+	signals *feed.Signals
 
 	mu     sync.Mutex // held during an operation
 	cache  *lite.Cache
@@ -106,11 +112,14 @@ func (p *plain) Read(ctx context.Context, what string, run func(lite.Conn) error
 }
 
 func (p *plain) Write(ctx context.Context, what string, run func(*lite.Tx) error) error {
-	var changed map[lite.StreamKey]*lite.Change
+	var (
+		changed map[lite.StreamKey]*lite.Change
+		signals []session.Signal
+	)
 	err := p.transact(ctx, what, func(c *conn) error {
 		t := lite.NewTx(c, p.cache)
 		err := run(t)
-		changed = t.Changed()
+		changed, signals = t.Changed(), t.Signals()
 		if err != nil {
 			p.cache.Clear()
 		}
@@ -119,6 +128,9 @@ func (p *plain) Write(ctx context.Context, what string, run func(*lite.Tx) error
 	if err == nil {
 		for key := range changed {
 			p.readers.Notify(key)
+		}
+		for _, signal := range signals {
+			p.signals.Announce(signal)
 		}
 	}
 	return err

@@ -19,7 +19,7 @@ import (
 // table.
 func queries() map[string]string {
 	out := map[string]string{
-		"header": selectHeader, "stream": selectStream, "renew tree": renewTree, "children": selectChildSessions,
+		"header": selectHeader, "stream": selectStream, "renew tree": renewTree, "tree's stops": selectTreeStops, "children": selectChildSessions,
 		"due deadlines": sweepDeadlines, "expired leases": sweepLeases, "expired sessions": sweepExpired,
 		"pending closes": sweepPendingCloses, "wakes": sweepWakes, "release tree": releaseTree, "open pending": selectPendingOpen, "awaited children": selectAwaited,
 		"inbox": selectInbox, "run by id": byID, "run by request": byRequest, "message by id": selectMessageKey,

@@ -36,6 +36,7 @@ func (s *sessions) RequestStop(ctx context.Context, id string, stop session.Stop
 			stands.At = s.b.Now()
 		}
 		t.cache.forget(s.tenant, id)
+		t.signal(session.Signal{Key: session.Key{Tenant: s.tenant, ID: id}, StopOf: stop.RunID})
 		_, err := t.Exec(upsertStop, s.tenant, id, stands.RunID, stands.Kind, stands.Reason, stands.At)
 		return err
 	})

@@ -230,28 +230,6 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (taken 
 	return taken, nil
 }
 
-const renewTree = `
-UPDATE sessions INDEXED BY sessions_by_owner SET lease_until = ?
-WHERE tenant = ? AND root_id = ? AND root_id <> '' AND owner = ? AND owner <> ''`
-
-// RenewLease implements [session.Turns].
-func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fence, ttl time.Duration) error {
-	return s.write(ctx, id, "renew lease", func(t *Tx, h *header) error {
-		if err := h.CheckFence(fence); err != nil {
-			return err
-		}
-		h.Lease.ExpiresAt = session.LeaseEnd(s.b.Now(), ttl)
-		n, err := t.Exec(renewTree, h.Lease.ExpiresAt, s.tenant, id, fence.Owner)
-		if err != nil {
-			return err
-		}
-		if n > 0 {
-			t.cache.Clear()
-		}
-		return s.writeCold(t, h)
-	})
-}
-
 const releaseTree = `
 UPDATE sessions INDEXED BY sessions_by_owner
 SET owner = '', lease_until = CASE run_status WHEN 'running' THEN ? END

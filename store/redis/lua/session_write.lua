@@ -657,7 +657,7 @@ effect.renew = function(first)
   local ends = A[first] ~= '' and whole(tonumber(now) + tonumber(A[first])) or ''
   put('lease', ends)
   results[#results + 1] = ends
-  results[#results + 1] = H.root
+  results[#results + 1] = H.rstatus == 'running' and H.run or ''
 end
 
 -- root, owner, until: a member of a tree follows its root

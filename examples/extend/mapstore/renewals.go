@@ -1,0 +1,68 @@
+package mapstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// RenewLeases implements [store.Backend]. A database that can renews all leases in one
+// round trip: a process does so every few seconds.
+func (b *Backend) RenewLeases(ctx context.Context, leases []session.Held, ttl time.Duration) []session.Renewed {
+	if err := b.lock(ctx); err != nil {
+		return session.NotRenewed(leases, err)
+	}
+	defer b.mu.Unlock()
+	expires := session.LeaseEnd(b.now(), ttl)
+	out := make([]session.Renewed, len(leases))
+	for i, held := range leases {
+		s := &sessions{b, tenantOr(held.Tenant)}
+		rec := b.sessions[s.key(held.ID)]
+		if rec == nil {
+			out[i].Err = session.NotFound(held.ID)
+			continue
+		}
+		if out[i].Err = rec.state.CheckFence(held.Fence); out[i].Err != nil {
+			continue
+		}
+		renew := func(rec *record) {
+			rec.state.Lease.ExpiresAt = expires
+			if rec.stop != nil && rec.runStatus() == session.RunRunning {
+				out[i].Stops = append(out[i].Stops, *rec.stop)
+			}
+		}
+		renew(rec)
+		s.eachMember(held.ID, held.Owner, renew)
+	}
+	return out
+}
+
+// listener is somebody who listens for signals.
+type listener struct{ notify func(session.Signal) }
+
+// Signals implements [store.Backend]. A store on a server also passes on what other
+// processes have written, if the server can notify it, and otherwise looks for it now
+// and then.
+func (b *Backend) Signals(ctx context.Context, notify func(session.Signal)) {
+	if b.lock(ctx) != nil {
+		return
+	}
+	l := &listener{notify}
+	b.listeners[l] = true
+	b.mu.Unlock()
+	select {
+	case <-ctx.Done():
+	case <-b.closing:
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.listeners, l)
+}
+
+// announce passes a signal on. The caller holds the lock.
+func (b *Backend) announce(signal session.Signal) {
+	for l := range b.listeners {
+		l.notify(signal)
+	}
+}

@@ -1,0 +1,79 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+func renewLease(ctx context.Context, b *Backend, id string, fence session.Fence, ttl time.Duration) error {
+	return b.RenewLeases(ctx, []session.Held{{Key: session.Key{ID: id}, Fence: fence}}, ttl)[0].Err
+}
+
+// TestRenewalsTogether counts the round trips of renewing a thousand leases.
+func TestRenewalsTogether(t *testing.T) {
+	t.Parallel()
+	b, trips := openWire(t)
+	var leases []session.Held
+	for i := range 1000 {
+		r := newRunner(t, b, fmt.Sprint("s-", i))
+		leases = append(leases, session.Held{Key: session.Key{Tenant: session.DefaultTenant, ID: r.id}, Fence: r.fence})
+	}
+	b.notifier.close() // notifications are not part of writes
+	for range 2 {      // the first one prepares the statement
+		trips.Store(0)
+		for i, renewed := range b.RenewLeases(t.Context(), leases, 2*time.Hour) {
+			if renewed.Err != nil || len(renewed.Stops) > 0 {
+				t.Fatalf("lease %d: %+v", i, renewed)
+			}
+		}
+	}
+	if got := trips.Load(); got != 1 {
+		t.Errorf("%d round trips", got)
+	}
+	state, err := b.Sessions().Load(t.Context(), "s-999")
+	if err != nil || time.Until(state.Lease.ExpiresAt) < time.Hour {
+		t.Errorf("got %+v, %v", state, err)
+	}
+}
+
+// TestRenewalWaitsForNobody renews leases while a row is locked: only its own lease waits.
+func TestRenewalWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	b := openTest(t)
+	x, y := newRunner(t, b, "x"), newRunner(t, b, "y")
+	held, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Rollback(t.Context()) }()
+	if _, err := held.Exec(t.Context(), b.sql(lockOnly), session.DefaultTenant, "x"); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan []session.Renewed, 1)
+	go func() {
+		done <- b.RenewLeases(t.Context(), []session.Held{
+			{Key: session.Key{ID: "x"}, Fence: x.fence}, {Key: session.Key{ID: "y"}, Fence: y.fence},
+		}, 2*time.Hour)
+	}()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		state, err := b.Sessions().Load(t.Context(), "y")
+		if err == nil && time.Until(state.Lease.ExpiresAt) > 90*time.Minute {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the renewal of y waits for x")
+		}
+	}
+	if err := held.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, renewed := range <-done {
+		if renewed.Err != nil {
+			t.Errorf("lease %d: %v", i, renewed.Err)
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package redis
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/helixagents/helix/session"
+)
+
+// renewal is the renewal of one lease.
+type renewal struct {
+	heldTree
+	session.Held
+	run    *run
+	listed *goredis.ZSliceCmd // the members of the tree
+	until  string             // when the lease expires now
+}
+
+// RenewLeases implements [store.Backend]. All leases are renewed in one round trip to
+// each node. The root's lease is the tree's: members follow in further round trips,
+// and the next renewal repeats what failed.
+//
+// Sweeps examine a lease at its former end and then find the new one; an entry is
+// written only if the new end is sooner, or in case a failover has lost the old entry.
+func (b *Backend) RenewLeases(ctx context.Context, leases []session.Held, ttl time.Duration) []session.Renewed {
+	const verb = "renew leases"
+	if len(leases) == 0 {
+		return nil
+	}
+	if err := b.begin(ctx, verb); err != nil {
+		return session.NotRenewed(leases, err)
+	}
+	renewals := make([]*renewal, len(leases))
+	for i, held := range leases {
+		r := &renewal{Held: held}
+		r.heldTree = heldTree{sessions: &sessions{b, cmp.Or(held.Tenant, session.DefaultTenant)}, root: held.ID, owner: held.Owner}
+		r.run = r.script(ttl, "")
+		renewals[i] = r
+	}
+	if err := b.sendRenewals(ctx, renewals, ttl); err != nil {
+		return session.NotRenewed(leases, failure(verb, err))
+	}
+	out := make([]session.Renewed, len(leases))
+	var trees []*heldTree
+	until := map[*heldTree]string{}
+	for i, r := range renewals {
+		if out[i].Stops, out[i].Err = r.settle(ctx, ttl); out[i].Err == nil && len(r.members) > 0 {
+			trees = append(trees, &r.heldTree)
+			until[&r.heldTree] = r.until
+		}
+	}
+	b.eachHeld(ctx, verb, trees, func(t *heldTree, w *batch) { w.do("follow", "", t.root, t.owner, until[t]) })
+	for i, r := range renewals {
+		out[i].Stops = append(out[i].Stops, r.stops...)
+		out[i].Err = cmp.Or(out[i].Err, r.err)
+	}
+	return out
+}
+
+// script returns the script that renews the lease. Without force it refuses to let the
+// lease end sooner.
+func (r *renewal) script(ttl time.Duration, force string) *run {
+	length := ""
+	if ttl > 0 {
+		length = itoa(ttl.Microseconds())
+	}
+	w := &batch{}
+	w.do("fence", "", r.Held.Owner, r.Epoch)
+	w.do("renew", "", length, force)
+	return r.writing(r.Held.ID, "", w)
+}
+
+// sendRenewals sends the renewals, lists the members of the trees, restores entries of
+// leases and checks whether this program can still use the store.
+func (b *Backend) sendRenewals(ctx context.Context, renewals []*renewal, ttl time.Duration) error {
+	reminders, err := b.remindSweepers(ctx, renewals, ttl)
+	if err != nil {
+		return err
+	}
+	pipe := b.client.Pipeline()
+	renewed, reminded := make([]*goredis.Cmd, len(renewals)), make([]*goredis.Cmd, len(reminders))
+	for i, r := range renewals {
+		if b.config.WaitReplicas == 0 {
+			renewed[i] = pipe.EvalSha(ctx, r.run.sha, r.run.keys, r.run.args...)
+		}
+		r.listed = pipe.ZRangeWithScores(ctx, r.index(), 0, -1)
+	}
+	for i, r := range reminders {
+		reminded[i] = pipe.EvalSha(ctx, r.sha, r.keys, r.args...)
+	}
+	readable := pipe.Get(ctx, b.keys.format())
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	if err := b.noteFormat(readable); err != nil {
+		return err
+	}
+	for i, r := range renewals {
+		if renewed[i] != nil {
+			r.run.out, r.run.err = renewed[i].Result()
+		}
+		if renewed[i] == nil || goredis.HasErrorPrefix(r.run.err, "NOSCRIPT") {
+			r.run.out, r.run.err = b.eval(ctx, r.run.script, r.run.keys, r.run.args)
+		}
+	}
+	for i, r := range reminders {
+		err := reminded[i].Err()
+		if goredis.HasErrorPrefix(err, "NOSCRIPT") {
+			_, err = b.eval(ctx, r.script, r.keys, r.args)
+		}
+		if err != nil { // it is left to the next renewal
+			b.config.Logger.WarnContext(ctx, "index entries of leases could not be restored", "error", err)
+		}
+	}
+	return nil
+}
+
+// remindSweepers returns the scripts that restore the entries of leases which a
+// failover may have lost. The entry of a lease that was lost meanwhile, or whose
+// session has a parent, is not true; sweeps remove it.
+func (b *Backend) remindSweepers(ctx context.Context, renewals []*renewal, ttl time.Duration) ([]*run, error) {
+	if ttl <= 0 {
+		return nil, nil
+	}
+	now, err := b.notAfter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var h hints
+	for _, r := range renewals {
+		h.sweep(b.keys, sweepLeases, r.tenant, r.Held.ID, "", now.Add(ttl))
+	}
+	for i := range h.entries {
+		h.entries[i].how = known
+	}
+	return groupRuns(addHints, b.hintGroups(&h)), nil
+}
+
+// settle reads the result of a renewal. One that makes the lease end sooner is sent
+// again, after the entry for sweeps.
+func (r *renewal) settle(ctx context.Context, ttl time.Duration) ([]session.Stop, error) {
+	const verb = "renew lease"
+	out, err := r.outcome(r.Held.ID, what(r.Held.ID, verb), r.run)
+	refused, is := errors.AsType[*refusal](err)
+	if is && refused.why == "sooner" {
+		var h hints
+		h.sweep(r.b.keys, sweepLeases, r.tenant, r.Held.ID, "", session.LeaseEnd(refused.now, ttl))
+		if err := r.b.addHints(ctx, what(r.Held.ID, verb), &h); err != nil {
+			return nil, err
+		}
+		again := r.script(ttl, "force")
+		r.b.evalAll(ctx, again)
+		out, err = r.outcome(r.Held.ID, what(r.Held.ID, verb), again)
+		refused, is = errors.AsType[*refusal](err)
+	}
+	switch {
+	case is:
+		return nil, refused.domain(r.Held.ID)
+	case err != nil:
+		return nil, err
+	}
+	if r.members, err = r.listed.Result(); err != nil {
+		return nil, failure(what(r.Held.ID, verb), err)
+	}
+	r.until = text(out.results[0])
+	runID := text(out.results[1])
+	if out.Stop == nil || runID == "" {
+		return nil, nil
+	}
+	stop := *out.Stop
+	stop.RunID = runID
+	return []session.Stop{stop}, nil
+}
