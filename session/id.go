@@ -6,8 +6,6 @@ import (
 	"encoding/base32"
 	"encoding/binary"
 	"encoding/hex"
-	"fmt"
-	"io"
 	"math"
 	"regexp"
 	"strconv"
@@ -128,11 +126,15 @@ func NewOwner(runtime string) string { return runtime + ":" + sortableID(time.No
 // provider's own id is kept beside it: provider ids repeat, while these name rows,
 // child sessions and submissions.
 func CallID(sessionID, messageID string, index int) string {
-	return "call_" + hash(12, sessionID, messageID, fmt.Sprint(index))
+	id := append(make([]byte, 0, 32), "call_"...)
+	return string(appendHash(id, 12, sessionID, messageID, strconv.Itoa(index)))
 }
 
 // ReplyID derives the id of the assistant message of a run's step.
-func ReplyID(runID string, step int) string { return runID + "/" + strconv.Itoa(step) }
+func ReplyID(runID string, step int) string {
+	id := append(append(make([]byte, 0, 64), runID...), '/')
+	return string(strconv.AppendInt(id, int64(step), 10))
+}
 
 // ResultID derives the id of the tool message that answers a call.
 func ResultID(callID string) string { return callID + ".r" }
@@ -209,15 +211,24 @@ func ChildRunID(parentRun, callID string, round int) string {
 
 // CheckpointID returns the id of the checkpoint that a commit writes.
 func CheckpointID(sessionID string, step int, at time.Time, key string) string {
-	return "cpv1-" + sessionID + "-s" + strconv.Itoa(step) + "-t" + strconv.FormatInt(at.UnixMilli(), 10) + "-" + hash(3, sessionID, key)
+	id := append(append(make([]byte, 0, 128), "cpv1-"...), sessionID...)
+	id = strconv.AppendInt(append(id, "-s"...), int64(step), 10)
+	id = strconv.AppendInt(append(id, "-t"...), at.UnixMilli(), 10)
+	return string(appendHash(append(id, '-'), 3, sessionID, key))
 }
 
 // hash returns the first n bytes, in hex, of a hash over unambiguously joined
 // parts.
-func hash(n int, parts ...string) string {
-	h := sha256.New()
+func hash(n int, parts ...string) string { return string(appendHash(nil, n, parts...)) }
+
+// appendHash is [hash], appended to b. Every step makes several ids, so parts of
+// the usual length are joined without an allocation.
+func appendHash(b []byte, n int, parts ...string) []byte {
+	joined := make([]byte, 0, 256)
 	for _, p := range parts {
-		_, _ = io.WriteString(h, strconv.Itoa(len(p))+":"+p)
+		joined = append(strconv.AppendInt(joined, int64(len(p)), 10), ':')
+		joined = append(joined, p...)
 	}
-	return hex.EncodeToString(h.Sum(nil)[:n])
+	sum := sha256.Sum256(joined)
+	return hex.AppendEncode(b, sum[:n])
 }
