@@ -45,14 +45,16 @@ type Effect struct {
 
 // Key is unique to the effect.
 func (e Effect) Key() string {
-	key := e.RunID + "/" + strconv.Itoa(e.Step) + "/" + string(e.Kind)
+	key := append(append(make([]byte, 0, 128), e.RunID...), '/')
+	key = append(strconv.AppendInt(key, int64(e.Step), 10), '/')
+	key = append(key, e.Kind...)
 	if e.CallID != "" {
-		key += "/" + e.CallID
+		key = append(append(key, '/'), e.CallID...)
 	}
 	if e.Round > 0 {
-		key += "/" + strconv.Itoa(e.Round)
+		key = strconv.AppendInt(append(key, '/'), int64(e.Round), 10)
 	}
-	return key
+	return string(key)
 }
 
 // Session is the key of the session whose turn the effect belongs to.
