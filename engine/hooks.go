@@ -101,6 +101,9 @@ func (r *hookRunner) keep(writes session.Writes) { r.written = session.Compose(r
 
 // onMessage announces a message that is about to be committed.
 func (r *hookRunner) onMessage(ctx context.Context, key string, m session.Message) {
+	if r.none() {
+		return
+	}
 	r.notify(ctx, "OnMessage", key, messageHook(ctx, m))
 }
 
@@ -116,6 +119,9 @@ func messageHook(ctx context.Context, m session.Message) hookCall {
 // beforeModel announces a model call. Hooks may change the request, or refuse it
 // with an error.
 func (r *hookRunner) beforeModel(ctx context.Context, key string, request *llm.Request, attempt int) error {
+	if r.none() {
+		return nil
+	}
 	draft := r.draft(r.written)
 	err := r.call(ctx, "BeforeLLMCall", key, draft, func(hooks *helix.Hooks, h *helix.HookContext) error {
 		if hooks.BeforeLLMCall == nil {
@@ -133,6 +139,9 @@ func (r *hookRunner) beforeModel(ctx context.Context, key string, request *llm.R
 
 // afterModel announces a reply.
 func (r *hookRunner) afterModel(ctx context.Context, key string, response *llm.Response, took time.Duration) {
+	if r.none() {
+		return
+	}
 	r.notify(ctx, "AfterLLMCall", key, func(hooks *helix.Hooks, h *helix.HookContext) error {
 		if hooks.AfterLLMCall == nil {
 			return nil
@@ -144,6 +153,9 @@ func (r *hookRunner) afterModel(ctx context.Context, key string, response *llm.R
 // beforeTool announces a call that is about to be carried out. The error is that of
 // a hook that vetoes the call.
 func (r *hookRunner) beforeTool(ctx context.Context, key string, c *call, draft *userstate.Draft) error {
+	if r.none() {
+		return nil
+	}
 	err := r.call(ctx, "BeforeTool", key, draft, func(hooks *helix.Hooks, h *helix.HookContext) error {
 		if hooks.BeforeTool == nil {
 			return nil
