@@ -16,6 +16,7 @@ import (
 type Schema struct {
 	json     json.RawMessage
 	resolved *jsonschema.Resolved
+	shape    *shape // nil if the schema says more than a shape can
 	declared *declared
 	// undeclarable is the reason why the declared arguments cannot be determined.
 	undeclarable error
@@ -68,7 +69,7 @@ func newSchema(s *jsonschema.Schema) (*Schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode a JSON schema: %w", err)
 	}
-	out := &Schema{json: raw, resolved: resolved}
+	out := &Schema{json: raw, resolved: resolved, shape: newShape(s)}
 	out.declared, out.undeclarable = newDeclared(s)
 	return out, nil
 }
@@ -100,6 +101,9 @@ func (s *Schema) Arguments() (Arguments, error) {
 
 // Validate returns an error that names the field if a JSON value does not match the schema.
 func (s *Schema) Validate(value json.RawMessage) error {
+	if s.shape.recognises(value) {
+		return nil
+	}
 	_, err := s.validate(value)
 	return err
 }
@@ -121,6 +125,9 @@ func (s *Schema) validate(value json.RawMessage) (instance any, err error) {
 func (s *Schema) ValidateInput(input json.RawMessage) error {
 	if s.undeclarable != nil {
 		return s.undeclarable
+	}
+	if s.shape.recognises(input) {
+		return nil
 	}
 	instance, err := s.validate(input)
 	if err != nil && !strings.Contains(err.Error(), "unexpected additional properties") {
