@@ -31,66 +31,76 @@ var errExited = errors.New("the goroutine ended without returning")
 // work until done is closed: its stack has grown by then, which is what makes a new
 // goroutine expensive.
 type Pool struct {
-	work chan func()
+	work chan task
 	done <-chan struct{}
 }
 
-// NewPool returns a pool whose goroutines end when done is closed.
-func NewPool(done <-chan struct{}) *Pool { return &Pool{work: make(chan func()), done: done} }
+// task is one call of user code.
+type task interface{ run() }
 
-// run calls do on an idle goroutine, or on a new one.
-func (p *Pool) run(do func()) {
+// NewPool returns a pool whose goroutines end when done is closed.
+func NewPool(done <-chan struct{}) *Pool { return &Pool{work: make(chan task), done: done} }
+
+// run runs a task on an idle goroutine, or on a new one.
+func (p *Pool) run(t task) {
 	select {
-	case p.work <- do:
+	case p.work <- t:
 	default:
-		go p.serve(do)
+		go p.serve(t)
 	}
 }
 
-func (p *Pool) serve(do func()) {
+func (p *Pool) serve(t task) {
 	for {
-		do()
+		t.run()
 		select {
-		case do = <-p.work:
+		case t = <-p.work:
 		case <-p.done:
 			return
 		}
 	}
 }
 
+// pending is a call whose answer is not there yet.
+type pending[V any] struct {
+	call  func() (V, error)
+	done  chan struct{} // closed when the fields below are set
+	value V
+	err   error
+}
+
+func (p *pending[V]) run() {
+	defer close(p.done)
+	p.err = errExited
+	p.err = Guard(func() (err error) {
+		p.value, err = p.call()
+		return err
+	})
+}
+
 // Call runs user code on a pool. The code should return when ctx ends; if it does
 // not, Call returns soon after without it. A panic becomes a [PanicError], and an
 // error that repeats the end of ctx becomes the cause of that end.
 func Call[V any](ctx context.Context, on *Pool, call func() (V, error)) (V, error) {
-	type answer struct {
-		value V
-		err   error
-	}
-	done := make(chan answer, 1) // buffered: a late answer must not block its goroutine
-	on.run(func() {
-		a := answer{err: errExited}
-		defer func() { done <- a }()
-		a.err = Guard(func() (err error) {
-			a.value, err = call()
-			return err
-		})
-	})
-	var a answer
+	p := &pending[V]{call: call, done: make(chan struct{})}
+	on.run(p)
 	select {
-	case a = <-done:
+	case <-p.done:
 	case <-ctx.Done():
 		timer := time.NewTimer(grace)
 		defer timer.Stop()
 		select {
-		case a = <-done:
+		case <-p.done:
 		case <-timer.C:
-			return a.value, context.Cause(ctx)
+			var none V // the code may still set p's
+			return none, context.Cause(ctx)
 		}
 	}
-	if ctx.Err() != nil && (errors.Is(a.err, context.Canceled) || errors.Is(a.err, context.DeadlineExceeded)) {
-		a.err = context.Cause(ctx)
+	err := p.err
+	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+		err = context.Cause(ctx)
 	}
-	return a.value, a.err
+	return p.value, err
 }
 
 // CallOnce runs user code outside a turn, with a pool of its own and at most for
