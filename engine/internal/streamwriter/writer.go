@@ -4,6 +4,7 @@ package streamwriter
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -234,11 +235,14 @@ type carried struct {
 	err  error
 }
 
+// errNotCarried is the error of a batch whose commit failed, so that it is sent again.
+var errNotCarried = session.ErrUnavailable.WithMessage("the commit that carried the chunks failed")
+
 // write runs do. Unless do succeeds, and also if it panics, the batch may or may not
 // have been written.
 func (r *carried) write(do func() (int64, error)) (err error) {
 	defer close(r.done)
-	r.err = session.ErrUnavailable.WithMessage("the commit that carried the chunks failed")
+	r.err = errNotCarried
 	last, err := do()
 	if err == nil {
 		r.last, r.err = last, nil
@@ -291,17 +295,17 @@ func (f failedAppend) Wait(context.Context) (int64, error) { return 0, f.err }
 // Wait returns once everything sent is durable.
 func (w *Writer) Wait(ctx context.Context) error {
 	for {
-		head, err := w.head()
-		if head == nil {
+		head, some, err := w.head()
+		if !some {
 			return err
 		}
-		last, resent, err := w.land(ctx, *head)
+		last, resent, err := w.land(ctx, head)
 
 		w.mu.Lock()
 		// Another waiter may have removed the head meanwhile.
 		if len(w.inflight) > 0 && w.inflight[0].number == head.number {
 			if err == nil {
-				w.inflight = w.inflight[1:]
+				w.inflight = slices.Delete(w.inflight, 0, 1)
 				w.last = max(w.last, last)
 				if !resent { // else another waiter may be sending it, too
 					clear(head.batch.Chunks)
@@ -320,14 +324,13 @@ func (w *Writer) Wait(ctx context.Context) error {
 
 // head is the oldest batch that is not known to be durable, if there is one and
 // the writer has not failed.
-func (w *Writer) head() (*sent, error) {
+func (w *Writer) head() (head sent, some bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err != nil || len(w.inflight) == 0 {
-		return nil, w.err
+		return sent{}, false, w.err
 	}
-	head := w.inflight[0]
-	return &head, nil
+	return w.inflight[0], true, nil
 }
 
 // land waits for a batch and sends it again while that may help. It reports whether
