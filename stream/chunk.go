@@ -148,10 +148,13 @@ func (c *Chunk) Check() error {
 // DefaultMaxChunk is the default maximum size of an encoded chunk.
 const DefaultMaxChunk = 1 << 20
 
-// Encode returns the chunk's wire form.
-func (c *Chunk) Encode() ([]byte, error) {
-	return c.AppendJSON(make([]byte, 0, 256+len(c.Delta)+len(c.Result)))
+// Size returns the approximate length of the chunk's wire form.
+func (c *Chunk) Size() int {
+	return 320 + len(c.Delta) + len(c.Arguments) + len(c.Result) + len(c.Data)
 }
+
+// Encode returns the chunk's wire form.
+func (c *Chunk) Encode() ([]byte, error) { return c.AppendJSON(make([]byte, 0, c.Size())) }
 
 // MarshalJSON implements [json.Marshaler].
 func (c Chunk) MarshalJSON() ([]byte, error) { return c.Encode() }

@@ -211,5 +211,13 @@ func orDefault(tenant string) string {
 
 // Commit implements [store.Backend].
 func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
-	return store.AppendThenCommit(ctx, b, commit)
+	tenant := orDefault(commit.Tenant)
+	streams := streams{hub: b.hub, tenant: tenant}
+	last, err := streams.append(ctx, commit.Stream, commit.Batch)
+	if err != nil {
+		return nil, 0, err
+	}
+	sessions := sessions{b: b, tenant: tenant}
+	done, err := sessions.Commit(ctx, commit.Commit)
+	return done, last, err
 }

@@ -61,28 +61,29 @@ func (l *log) enter(by stream.Producer) {
 	}
 }
 
-// fresh drops the front of a batch that the stream already has.
-func (l *log) fresh(by stream.Producer, first int64, pieces [][]*row) [][]*row {
+// fresh drops the rows at the front of a batch that the stream already has.
+func (l *log) fresh(by stream.Producer, rows []row) []row {
 	p := l.producers[by.Session]
 	if p == nil || p.epoch != by.Epoch {
-		return pieces
+		return rows
 	}
-	return pieces[min(max(p.next-first, 0), int64(len(pieces))):]
+	for len(rows) > 0 && rows[0].number < p.next {
+		rows = rows[1:]
+	}
+	return rows
 }
 
-func (l *log) append(pieces [][]*row, now time.Time) {
-	for _, chunk := range pieces {
-		for _, r := range chunk {
-			l.info.Last++
-			l.info.Bytes += int64(len(r.raw))
-			r.sequence = l.info.Last
-			if r.at.IsZero() {
-				r.at = now
-			}
-			l.rows = append(l.rows, r)
+func (l *log) append(rows []row, now time.Time) {
+	for i := range rows {
+		r := &rows[i]
+		l.info.Last++
+		l.info.Bytes += int64(len(r.raw))
+		r.sequence = l.info.Last
+		if r.at.IsZero() {
+			r.at = now
 		}
-		last := chunk[len(chunk)-1]
-		l.producers[last.by.Session].next = last.number + 1
+		l.rows = append(l.rows, r)
+		l.producers[r.by.Session].next = r.number + 1
 	}
 	l.info.UpdatedAt = now
 }
@@ -150,23 +151,38 @@ type row struct {
 	err   error
 }
 
-// split encodes a batch and returns the rows of each chunk.
-func split(batch stream.Batch, limit int) ([][]*row, error) {
-	out := make([][]*row, 0, len(batch.Chunks))
+// newRows encodes a batch. Its rows share memory: they are written together, and
+// most are trimmed together.
+func newRows(batch stream.Batch, limit int) ([]row, error) {
+	size := 0
+	for i := range batch.Chunks {
+		size += batch.Chunks[i].Size()
+	}
+	raw := make([]byte, 0, size)
+	out := make([]row, 0, len(batch.Chunks))
 	for i := range batch.Chunks {
 		c := &batch.Chunks[i]
-		raws, err := stream.Split(*c, limit)
-		if err != nil {
-			return nil, err
-		}
-		pieces := make([]*row, 0, len(raws))
-		for _, raw := range raws {
-			pieces = append(pieces, &row{
+		add := func(raw []byte) {
+			out = append(out, row{
 				by: batch.Producer, number: batch.First + int64(i),
 				runID: c.RunID, step: c.Step, at: utc(c.At), raw: raw,
 			})
 		}
-		out = append(out, pieces)
+		if err := c.Check(); err != nil {
+			return nil, err
+		}
+		if longer, err := c.AppendJSON(raw); err == nil && len(longer)-len(raw) <= limit {
+			add(longer[len(raw):len(longer):len(longer)])
+			raw = longer
+			continue
+		}
+		pieces, err := stream.Split(*c, limit)
+		if err != nil {
+			return nil, err
+		}
+		for _, piece := range pieces {
+			add(piece)
+		}
 	}
 	return out, nil
 }

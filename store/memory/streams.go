@@ -84,34 +84,34 @@ func (s *streams) Limits() stream.Limits { return stream.Limits{MaxChunk: s.hub.
 
 func (s *streams) key(id string) session.Key { return session.Key{Tenant: s.tenant, ID: id} }
 
-// find begins an operation on an existing stream.
-func (s *streams) find(ctx context.Context, id string) (l *log, done func(), err error) {
+// find begins an operation on an existing stream; the caller unlocks s.hub.mu.
+func (s *streams) find(ctx context.Context, id string) (*log, error) {
 	if err := s.hub.lock(ctx); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	l = s.hub.logs[s.key(id)]
+	l := s.hub.logs[s.key(id)]
 	if l == nil {
 		s.hub.mu.Unlock()
-		return nil, nil, noStream(id)
+		return nil, noStream(id)
 	}
-	return l, s.hub.mu.Unlock, nil
+	return l, nil
 }
 
-// findOrNew begins an operation that creates the stream if there is none. The new
-// stream is stored only if the operation calls keep.
-func (s *streams) findOrNew(ctx context.Context, id string) (l *log, now time.Time, done func(), err error) {
+// findOrNew begins an operation that creates the stream if there is none; the caller
+// unlocks s.hub.mu. The new stream is stored only if the operation calls keep.
+func (s *streams) findOrNew(ctx context.Context, id string) (l *log, now time.Time, err error) {
 	if err := session.CheckID(id); err != nil {
-		return nil, now, nil, err
+		return nil, now, err
 	}
 	if err := s.hub.lock(ctx); err != nil {
-		return nil, now, nil, err
+		return nil, now, err
 	}
 	now = s.hub.now()
 	l = s.hub.logs[s.key(id)]
 	if l == nil {
 		l = newLog(id, now)
 	}
-	return l, now, s.hub.mu.Unlock, nil
+	return l, now, nil
 }
 
 // keep stores a stream that findOrNew has created.
@@ -129,49 +129,58 @@ func (a appended) Wait(context.Context) (int64, error) { return int64(a), nil }
 
 // Append implements [stream.Manager].
 func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (stream.Append, error) {
+	last, err := s.append(ctx, id, batch)
+	if err != nil {
+		return nil, err
+	}
+	return appended(last), nil
+}
+
+// append returns the sequence of the batch's last chunk.
+func (s *streams) append(ctx context.Context, id string, batch stream.Batch) (last int64, err error) {
 	if batch.First < 0 {
-		return nil, session.Invalid("producer sequence", "%d is negative", batch.First)
+		return 0, session.Invalid("producer sequence", "%d is negative", batch.First)
 	}
 	if err := session.CheckID(id); err != nil {
-		return nil, err
+		return 0, err
 	}
-	pieces, err := split(batch, s.hub.maxChunk)
+	rows, err := newRows(batch, s.hub.maxChunk)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	l, done, err := s.find(ctx, id)
+	l, err := s.find(ctx, id)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	defer done()
+	defer s.hub.mu.Unlock()
 	by := batch.Producer
 	if err := l.checkEpoch(by); err != nil {
-		return nil, err
+		return 0, err
 	}
 	if err := l.checkGap(by, batch.First); err != nil {
-		return nil, err
+		return 0, err
 	}
-	fresh := l.fresh(by, batch.First, pieces)
-	if len(fresh) == 0 && len(pieces) > 0 {
-		return appended(l.sequenceOf(by, batch.First+int64(len(pieces))-1)), nil
+	fresh := l.fresh(by, rows)
+	if len(fresh) == 0 && len(rows) > 0 {
+		return l.sequenceOf(by, rows[len(rows)-1].number), nil
 	}
 	if l.info.Status != stream.StatusActive {
-		return nil, session.ErrStreamClosed.WithMessage("stream %s is %s", id, l.info.Status)
+		return 0, session.ErrStreamClosed.WithMessage("stream %s is %s", id, l.info.Status)
 	}
 	l.enter(by)
 	l.append(fresh, s.hub.now())
 	s.hub.readers.Notify(s.key(id))
-	return appended(l.info.Last), nil
+	return l.info.Last, nil
 }
 
 // Chunks implements [stream.Manager].
 func (s *streams) Chunks(ctx context.Context, id string, from int64, limit int) ([]stream.Item, error) {
-	l, done, err := s.find(ctx, id)
+	l, err := s.find(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	found, err := l.after(from)
-	done()
+	s.hub.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
@@ -180,11 +189,11 @@ func (s *streams) Chunks(ctx context.Context, id string, from int64, limit int) 
 
 // Info implements [stream.Manager].
 func (s *streams) Info(ctx context.Context, id string) (*stream.Info, error) {
-	l, done, err := s.find(ctx, id)
+	l, err := s.find(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer s.hub.mu.Unlock()
 	return l.describe(), nil
 }
 
@@ -214,11 +223,11 @@ func (s *streams) Fail(ctx context.Context, id string, by stream.Producer, failu
 // stream, or if the stream is already closed for good: the first call decides how
 // it ended.
 func (s *streams) shut(ctx context.Context, id string, by stream.Producer, how func(*stream.Info)) error {
-	l, done, err := s.find(ctx, id)
+	l, err := s.find(ctx, id)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer s.hub.mu.Unlock()
 	if l.checkEpoch(by) != nil || l.info.Status == stream.StatusEnded || l.info.Status == stream.StatusFailed {
 		return nil
 	}
@@ -231,11 +240,11 @@ func (s *streams) shut(ctx context.Context, id string, by stream.Producer, how f
 
 // Reactivate implements [stream.Manager].
 func (s *streams) Reactivate(ctx context.Context, id string, by stream.Producer) (*stream.Info, error) {
-	l, now, done, err := s.findOrNew(ctx, id)
+	l, now, err := s.findOrNew(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer s.hub.mu.Unlock()
 	if err := l.checkEpoch(by); err != nil {
 		return nil, err
 	}
@@ -252,11 +261,11 @@ func (s *streams) Trim(ctx context.Context, id string, policy stream.TrimPolicy)
 	if policy.KeepLast < 0 {
 		return 0, session.Invalid("chunks to keep", "%d is negative", policy.KeepLast)
 	}
-	l, done, err := s.find(ctx, id)
+	l, err := s.find(ctx, id)
 	if err != nil {
 		return 0, err
 	}
-	defer done()
+	defer s.hub.mu.Unlock()
 	l.trim(policy)
 	return l.info.Floor, nil
 }
