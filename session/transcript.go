@@ -11,8 +11,10 @@ import (
 // cost of an extension does not depend on the length of the history.
 type Transcript struct {
 	messages []Message
-	open     []Part // calls of the last assistant message not yet answered
-	bytes    int64
+	// calls is the index of the message that made the last calls, and open how many
+	// of its calls, the last ones, have no result yet.
+	calls, open int
+	bytes       int64
 }
 
 // NewTranscript checks a stored history.
@@ -37,15 +39,18 @@ func (t *Transcript) Append(m Message) error {
 			return err
 		}
 	} else {
-		if len(t.open) > 0 {
+		if next := t.nextOpen(); next != nil {
 			return Invalid("transcript", "has call %s to %s without a result before the next %s message",
-				t.open[0].CallID, t.open[0].Tool, m.Role)
+				next.CallID, next.Tool, m.Role)
 		}
-		calls := m.Calls()
-		if err := distinctCalls(calls); err != nil {
+		calls, err := countCalls(m.Parts)
+		if err != nil {
 			return err
 		}
-		t.open = calls
+		t.calls, t.open = len(t.messages), calls
+	}
+	if len(t.messages) == cap(t.messages) { // a long history doubles: append alone would copy it more often
+		t.messages = slices.Grow(t.messages, max(16, len(t.messages)))
 	}
 	t.messages = append(t.messages, m)
 	t.bytes += int64(m.Size())
@@ -57,25 +62,46 @@ func (t *Transcript) answer(m *Message) error {
 		return Invalid("tool message", "has %d parts, must have one", len(m.Parts))
 	}
 	result := &m.Parts[0]
-	if len(t.open) == 0 {
+	next := t.nextOpen()
+	switch {
+	case next == nil:
 		return Invalid("transcript", "has a result for call %s, which no message contains", result.CallID)
+	case next.CallID != result.CallID:
+		return Invalid("transcript", "has a result for call %s where the result of %s is expected", result.CallID, next.CallID)
 	}
-	if want := t.open[0].CallID; result.CallID != want {
-		return Invalid("transcript", "has a result for call %s where the result of %s is expected", result.CallID, want)
-	}
-	t.open = t.open[1:]
+	t.open--
 	return nil
 }
 
-func distinctCalls(calls []Part) error {
-	seen := make(map[string]bool, len(calls))
-	for i := range calls {
-		if seen[calls[i].CallID] {
-			return Invalid("transcript", "repeats call id %s in one message", calls[i].CallID)
-		}
-		seen[calls[i].CallID] = true
+// nextOpen returns the first call that has no result yet, or nil.
+func (t *Transcript) nextOpen() *Part {
+	if t.open == 0 {
+		return nil
 	}
-	return nil
+	parts, after := t.messages[t.calls].Parts, t.open
+	for i := len(parts) - 1; ; i-- {
+		if parts[i].Kind == PartToolCall {
+			if after--; after == 0 {
+				return &parts[i]
+			}
+		}
+	}
+}
+
+// countCalls returns how many calls a message makes. Their ids must be distinct.
+func countCalls(parts []Part) (n int, err error) {
+	seen := map[string]bool{}
+	for i := range parts {
+		if parts[i].Kind != PartToolCall {
+			continue
+		}
+		if seen[parts[i].CallID] {
+			return 0, Invalid("transcript", "repeats call id %s in one message", parts[i].CallID)
+		}
+		seen[parts[i].CallID] = true
+		n++
+	}
+	return n, nil
 }
 
 // Messages returns the history. It is shared: callers must not change it.
@@ -88,12 +114,18 @@ func (t *Transcript) Len() int { return len(t.messages) }
 func (t *Transcript) Bytes() int64 { return t.bytes }
 
 // Open returns the calls of the last assistant message that have no result yet.
-func (t *Transcript) Open() []Part { return t.open }
+func (t *Transcript) Open() []Part {
+	if t.open == 0 {
+		return nil
+	}
+	calls := t.messages[t.calls].Calls()
+	return calls[len(calls)-t.open:]
+}
 
 // Sendable returns an error if the history cannot be sent to a model as it is.
 func (t *Transcript) Sendable() error {
-	if len(t.open) > 0 {
-		return Invalid("transcript", "has call %s to %s without a result", t.open[0].CallID, t.open[0].Tool)
+	if next := t.nextOpen(); next != nil {
+		return Invalid("transcript", "has call %s to %s without a result", next.CallID, next.Tool)
 	}
 	return nil
 }
