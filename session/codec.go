@@ -220,9 +220,18 @@ func AppendString(b []byte, s string) []byte {
 	return append(append(b, s[start:]...), '"')
 }
 
+// ValidJSON is [json.Valid]. It is much faster for a string with nothing to escape,
+// which most results of tools are.
+func ValidJSON(value []byte) bool {
+	if n := len(value); n > 1 && value[0] == '"' && value[n-1] == '"' && plain(value[1:n-1]) {
+		return true
+	}
+	return json.Valid(value)
+}
+
 // plain reports whether s is ASCII with nothing to escape, as most strings are. It
 // looks at eight bytes at a time, because every stored text passes through it.
-func plain(s string) bool {
+func plain[T ~string | ~[]byte](s T) bool {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	for ; len(s) >= 8; s = s[8:] {
 		w := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
@@ -245,7 +254,7 @@ func plain(s string) bool {
 // appendRaw appends a JSON value byte for byte, without surrounding space, after
 // checking that it is valid.
 func appendRaw(b []byte, field string, raw json.RawMessage) ([]byte, error) {
-	if !json.Valid(raw) {
+	if !ValidJSON(raw) {
 		return nil, fmt.Errorf("%s is not valid JSON", field)
 	}
 	return append(b, bytes.Trim(raw, " \t\r\n")...), nil

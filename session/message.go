@@ -162,21 +162,11 @@ func jsonString(raw json.RawMessage) (string, bool) {
 	if len(raw) < 2 || raw[0] != '"' {
 		return "", false
 	}
-	if plain := raw[1 : len(raw)-1]; isPlain(plain) && raw[len(raw)-1] == '"' {
-		return string(plain), true
+	if text := raw[1 : len(raw)-1]; raw[len(raw)-1] == '"' && plain(text) {
+		return string(text), true
 	}
 	var s string
 	return s, json.Unmarshal(raw, &s) == nil
-}
-
-// isPlain reports whether text reads the same inside and outside a JSON string.
-func isPlain(text []byte) bool {
-	for _, c := range text {
-		if c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
-			return false
-		}
-	}
-	return true
 }
 
 // ResultJSON returns a tool result's value as JSON: the output, the text as a

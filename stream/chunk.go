@@ -198,7 +198,7 @@ func (c *Chunk) AppendJSON(b []byte) ([]byte, error) {
 		if f.value == nil {
 			continue
 		}
-		if !json.Valid(f.value) {
+		if !session.ValidJSON(f.value) {
 			return nil, session.Invalid("chunk "+f.name, "is not valid JSON")
 		}
 		b = append(appendName(b, f.name), f.value...)
