@@ -150,7 +150,16 @@ const DefaultMaxChunk = 1 << 20
 
 // Size returns the approximate length of the chunk's wire form.
 func (c *Chunk) Size() int {
-	return 320 + len(c.Delta) + len(c.Arguments) + len(c.Result) + len(c.Data)
+	n := 128 + len(c.AgentID) + len(c.AgentType) + len(c.RunID) + len(c.Delta) + len(c.Arguments) + len(c.Result) + len(c.Data)
+	for _, text := range [...]string{c.MessageID, c.CallID, c.Tool, c.ApprovalID, c.Child, c.Name, c.CheckpointID, c.Reason} {
+		if text != "" {
+			n += len(text) + 20
+		}
+	}
+	for i := range c.Messages {
+		n += c.Messages[i].Size()
+	}
+	return n + 16
 }
 
 // Encode returns the chunk's wire form.

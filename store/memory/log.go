@@ -2,7 +2,7 @@ package memory
 
 import (
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/helixagents/helix/session"
@@ -83,7 +83,7 @@ func (l *log) append(rows []row, now time.Time) {
 			r.at = now
 		}
 		l.rows = append(l.rows, r)
-		l.producers[r.by.Session].next = r.number + 1
+		l.producers[r.session].next = r.number + 1
 	}
 	l.info.UpdatedAt = now
 }
@@ -91,7 +91,7 @@ func (l *log) append(rows []row, now time.Time) {
 // sequenceOf returns the sequence of a chunk that was appended before.
 func (l *log) sequenceOf(by stream.Producer, number int64) int64 {
 	for _, r := range slices.Backward(l.rows) {
-		if r.by.Session == by.Session && r.by.Epoch == by.Epoch && r.number <= number {
+		if r.session == by.Session && r.epoch == by.Epoch && r.number <= number {
 			return r.sequence
 		}
 	}
@@ -139,16 +139,13 @@ func (l *log) describe() *stream.Info {
 // needs.
 type row struct {
 	sequence int64
-	by       stream.Producer
-	number   int64 // its producer's; the pieces of a chunk that was split share one
-	runID    string
-	step     int
+	session  string // its producer's, as are epoch and number
+	epoch    int64
+	number   int64 // the pieces of a chunk that was split share one
 	at       time.Time
 	raw      []byte
 
-	once  sync.Once
-	chunk *stream.Chunk
-	err   error
+	chunk atomic.Pointer[stream.Chunk] // decoded; nil until somebody reads the row
 }
 
 // newRows encodes a batch. Its rows share memory: they are written together, and
@@ -164,8 +161,8 @@ func newRows(batch stream.Batch, limit int) ([]row, error) {
 		c := &batch.Chunks[i]
 		add := func(raw []byte) {
 			out = append(out, row{
-				by: batch.Producer, number: batch.First + int64(i),
-				runID: c.RunID, step: c.Step, at: utc(c.At), raw: raw,
+				session: batch.Producer.Session, epoch: batch.Producer.Epoch, number: batch.First + int64(i),
+				at: utc(c.At), raw: raw,
 			})
 		}
 		if err := c.Check(); err != nil {
@@ -187,18 +184,18 @@ func newRows(batch stream.Batch, limit int) ([]row, error) {
 	return out, nil
 }
 
-// item returns the chunk for a reader. It is decoded once for all readers and
-// copied for each.
+// item returns the chunk for a reader. The first reader decodes it, and every reader
+// gets a copy.
 func (r *row) item() (stream.Item, error) {
-	r.once.Do(func() {
-		var c stream.Chunk
-		r.err = session.Decode("chunk", r.raw, &c)
-		r.chunk = &c
-	})
-	if r.err != nil {
-		return stream.Item{}, r.err
+	c := r.chunk.Load()
+	if c == nil {
+		c = new(stream.Chunk)
+		if err := session.Decode("chunk", r.raw, c); err != nil {
+			return stream.Item{}, err
+		}
+		r.chunk.Store(c)
 	}
-	return stream.NewItem(r.sequence, cloneChunk(r.chunk)), nil
+	return stream.NewItem(r.sequence, cloneChunk(c)), nil
 }
 
 func items(stored []*row) ([]stream.Item, error) {
