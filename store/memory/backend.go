@@ -155,34 +155,37 @@ func (s *sessions) Now(ctx context.Context) (time.Time, error) {
 	return s.b.now(), ctx.Err()
 }
 
-// edit finds a session in order to change it. Until done is called the caller has
-// exclusive use of the store; done also updates the indexes of the sweeps.
-func (s *sessions) edit(ctx context.Context, id string) (rec *record, done func(), err error) {
+// edit finds a session in order to change it. The caller has exclusive use of the
+// store until it calls release.
+func (s *sessions) edit(ctx context.Context, id string) (*record, error) {
 	if err := s.b.lock(ctx); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	rec = s.b.find(s.tenant, id)
+	rec := s.b.find(s.tenant, id)
 	if rec == nil {
 		s.b.mu.Unlock()
-		return nil, nil, session.NotFound(id)
+		return nil, session.NotFound(id)
 	}
-	return rec, func() {
-		s.b.mark(rec)
-		s.b.mu.Unlock()
-	}, nil
+	return rec, nil
 }
 
-// view finds a session in order to read it.
-func (s *sessions) view(ctx context.Context, id string) (rec *record, done func(), err error) {
+// release ends an edit. It also updates the indexes of the sweeps.
+func (b *Backend) release(rec *record) {
+	b.mark(rec)
+	b.mu.Unlock()
+}
+
+// view finds a session in order to read it; the caller unlocks b.mu for reading.
+func (s *sessions) view(ctx context.Context, id string) (*record, error) {
 	if err := s.b.rlock(ctx); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	rec = s.b.find(s.tenant, id)
+	rec := s.b.find(s.tenant, id)
 	if rec == nil {
 		s.b.mu.RUnlock()
-		return nil, nil, session.NotFound(id)
+		return nil, session.NotFound(id)
 	}
-	return rec, s.b.mu.RUnlock, nil
+	return rec, nil
 }
 
 func (b *Backend) find(tenant, id string) *record {

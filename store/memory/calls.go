@@ -35,7 +35,7 @@ func (c *call) setResult(from *session.Call) error {
 	if err != nil {
 		return err
 	}
-	c.result = &m
+	c.result = m
 	return nil
 }
 
@@ -67,11 +67,11 @@ func (s *sessions) Claim(
 func (s *sessions) claim(
 	ctx context.Context, id string, version int64, fence session.Fence, messageID, callID string,
 ) (row call, fresh bool, err error) {
-	rec, done, err := s.edit(ctx, id)
+	rec, err := s.edit(ctx, id)
 	if err != nil {
 		return call{}, false, err
 	}
-	defer done()
+	defer s.b.release(rec)
 	if err := rec.state.CheckFence(fence); err != nil {
 		return call{}, false, err
 	}
@@ -106,11 +106,11 @@ func (s *sessions) settle(ctx context.Context, id string, fence session.Fence, s
 	if err := given.setResult(settled); err != nil {
 		return call{}, err
 	}
-	rec, done, err := s.edit(ctx, id)
+	rec, err := s.edit(ctx, id)
 	if err != nil {
 		return call{}, err
 	}
-	defer done()
+	defer s.b.release(rec)
 	if err := rec.state.CheckFence(fence); err != nil {
 		return call{}, err
 	}
@@ -144,11 +144,11 @@ func (s *sessions) Calls(ctx context.Context, id, messageID string) ([]session.C
 }
 
 func (s *sessions) callRows(ctx context.Context, id, messageID string) ([]call, error) {
-	rec, done, err := s.view(ctx, id)
+	rec, err := s.view(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer s.b.mu.RUnlock()
 	out := make([]call, 0, len(rec.calls[messageID]))
 	for _, row := range rec.calls[messageID] {
 		out = append(out, *row)

@@ -37,7 +37,7 @@ func (s *sessions) LatestCheckpoint(ctx context.Context, id string) (*session.Ch
 }
 
 func (s *sessions) readCheckpoint(ctx context.Context, id string, which func(*record) string) (*session.Checkpoint, error) {
-	rec, done, err := s.view(ctx, id)
+	rec, err := s.view(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (s *sessions) readCheckpoint(ctx context.Context, id string, which func(*re
 	if stored != nil {
 		cp = *stored
 	}
-	done()
+	s.b.mu.RUnlock()
 	if stored == nil {
 		return nil, noCheckpoint(id, checkpointID)
 	}
@@ -60,11 +60,11 @@ func (s *sessions) Checkpoints(ctx context.Context, id string, req session.PageR
 	if err != nil {
 		return session.Page[session.Checkpoint]{}, err
 	}
-	rec, done, err := s.view(ctx, id)
+	rec, err := s.view(ctx, id)
 	if err != nil {
 		return session.Page[session.Checkpoint]{}, err
 	}
-	defer done()
+	defer s.b.mu.RUnlock()
 	end := len(rec.checkpoints)
 	if resumed {
 		end = sort.Search(end, func(i int) bool { return rec.checkpoints[i].number >= pos.N })

@@ -62,11 +62,11 @@ func (s *sessions) UpdateChild(
 }
 
 func (s *sessions) child(ctx context.Context, id, childID string) (child, error) {
-	rec, done, err := s.view(ctx, id)
+	rec, err := s.view(ctx, id)
 	if err != nil {
 		return child{}, err
 	}
-	defer done()
+	defer s.b.mu.RUnlock()
 	found := rec.children.get(childID)
 	if found == nil {
 		return child{}, noChild(id, childID)
@@ -75,11 +75,11 @@ func (s *sessions) child(ctx context.Context, id, childID string) (child, error)
 }
 
 func (s *sessions) swapChild(ctx context.Context, id string, revision int, ref *session.ChildRef) (bool, error) {
-	rec, done, err := s.edit(ctx, id)
+	rec, err := s.edit(ctx, id)
 	if err != nil {
 		return false, err
 	}
-	defer done()
+	defer s.b.release(rec)
 	found := rec.children.get(ref.SessionID)
 	if found == nil {
 		return false, noChild(id, ref.SessionID)
@@ -94,11 +94,11 @@ func (s *sessions) swapChild(ctx context.Context, id string, revision int, ref *
 
 // Children implements [session.Children].
 func (s *sessions) Children(ctx context.Context, id string) ([]session.ChildRef, error) {
-	rec, done, err := s.view(ctx, id)
+	rec, err := s.view(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer s.b.mu.RUnlock()
 	out := make([]session.ChildRef, len(rec.children.list))
 	for i, c := range rec.children.list {
 		out[i] = cloneChild(&c.ref)

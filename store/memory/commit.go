@@ -11,8 +11,8 @@ import (
 // bookkeeping remains inside the lock.
 type change struct {
 	*session.Change
-	messages []message
-	inline   []*message // for each promoted result: the one that the change contains, or nil
+	messages []*message
+	results  []*message // the promoted results; nil for one that its row has, until check has found it
 	state    *custom    // replaces custom state; it already includes the writes
 	writes   session.Writes
 	calls    []*call
@@ -22,30 +22,30 @@ type change struct {
 }
 
 // prepare does the work of a checked change that does not need the session.
-func prepare(c *session.Change) (*change, error) {
-	out := &change{Change: c, writes: cloneWrites(c.Writes)}
-	for _, part := range []func() error{out.prepareMessages, out.prepareState, out.prepareRows} {
-		if err := part(); err != nil {
-			return nil, err
-		}
+func prepare(c *session.Change) (change, error) {
+	out := change{Change: c, writes: cloneWrites(c.Writes)}
+	err := out.prepareMessages()
+	if err == nil {
+		err = out.prepareState()
 	}
-	return out, nil
+	if err == nil {
+		err = out.prepareRows()
+	}
+	return out, err
 }
 
 func (c *change) prepareMessages() (err error) {
 	if c.messages, err = encodeMessages(c.Messages); err != nil || c.Promote == nil {
 		return err
 	}
-	c.inline = make([]*message, len(c.Promote.Results))
+	c.results = make([]*message, len(c.Promote.Results))
 	for i, result := range c.Promote.Results {
 		if result.Message == nil {
 			continue
 		}
-		m, err := encodeMessage(result.Message)
-		if err != nil {
+		if c.results[i], err = encodeMessage(result.Message); err != nil {
 			return err
 		}
-		c.inline[i] = &m
 	}
 	return nil
 }
@@ -60,12 +60,12 @@ func (c *change) prepareState() error {
 }
 
 func (c *change) prepareRows() error {
+	c.calls = make([]*call, len(c.Calls))
 	for i := range c.Calls {
-		row, err := newCall(&c.Calls[i])
-		if err != nil {
+		var err error
+		if c.calls[i], err = newCall(&c.Calls[i]); err != nil {
 			return err
 		}
-		c.calls = append(c.calls, row)
 	}
 	c.pending = cloneEach(c.Pending, clonePending)
 	c.children = cloneEach(c.Children, cloneChild)
@@ -79,13 +79,15 @@ func (c *change) check(rec *record) error {
 	if n := len(rec.messages); c.KeepMessages != nil && *c.KeepMessages > n {
 		return session.Invalid("message count", "%d is more than the session's %d", *c.KeepMessages, n)
 	}
-	if c.Promote != nil {
-		for i, result := range c.Promote.Results {
-			if c.inline[i] == nil && rec.settled(c.Promote.MessageID, result.CallID) == nil {
-				err := session.Invalid("promotion", "of call %s: it has no settled result", result.CallID)
-				err.Calls = []string{result.CallID}
-				return err
-			}
+	for i := range c.results {
+		if c.results[i] != nil {
+			continue
+		}
+		callID := c.Promote.Results[i].CallID
+		if c.results[i] = rec.settled(c.Promote.MessageID, callID); c.results[i] == nil {
+			err := session.Invalid("promotion", "of call %s: it has no settled result", callID)
+			err.Calls = []string{callID}
+			return err
 		}
 	}
 	if err := rec.checkUnanswered(c.Waits); err != nil {
@@ -105,15 +107,7 @@ func (c *change) checkMessages(rec *record) error {
 	if c.KeepMessages != nil {
 		keep = *c.KeepMessages
 	}
-	added := c.messages
-	for i := range c.inline {
-		m := c.inline[i]
-		if m == nil {
-			m = rec.settled(c.Promote.MessageID, c.Promote.Results[i].CallID)
-		}
-		added = append(added, *m)
-	}
-	return rec.checkNew(keep, added)
+	return rec.checkNew(keep, c.messages, c.results)
 }
 
 // perform writes custom state. It is the first step of a change that writes and
@@ -144,22 +138,11 @@ func (c *change) apply(b *Backend, rec *record, now time.Time) {
 }
 
 func (c *change) applyMessages(rec *record, now time.Time) {
-	// Results are read before a rewind deletes their rows.
-	var results []message
-	if c.Promote != nil {
-		for i, result := range c.Promote.Results {
-			m := c.inline[i]
-			if m == nil {
-				m = rec.settled(c.Promote.MessageID, result.CallID)
-			}
-			results = append(results, *m)
-		}
-	}
 	if c.KeepMessages != nil {
 		rec.truncate(*c.KeepMessages, now)
 	}
 	rec.append(c.messages...)
-	rec.append(results...)
+	rec.append(c.results...)
 	if c.Promote != nil {
 		delete(rec.calls, c.Promote.MessageID)
 	}
@@ -217,11 +200,11 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (*session
 	if err != nil {
 		return nil, err
 	}
-	rec, done, err := s.edit(ctx, commit.SessionID)
+	rec, err := s.edit(ctx, commit.SessionID)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer s.b.release(rec)
 	repeated, err := commit.Guard(&rec.state, rec.currentRun())
 	if err != nil {
 		return nil, err

@@ -100,11 +100,11 @@ func (s *sessions) replace(rec *record, is session.State, created bool) {
 // SetStatus implements [session.Documents].
 func (s *sessions) SetStatus(ctx context.Context, id string, change session.StatusChange) (session.StatusResult, error) {
 	change.Interrupt, change.Error = cloneInterrupt(change.Interrupt), cloneError(change.Error)
-	rec, done, err := s.edit(ctx, id)
+	rec, err := s.edit(ctx, id)
 	if err != nil {
 		return session.StatusResult{}, err
 	}
-	defer done()
+	defer s.b.release(rec)
 	now := s.b.now()
 	if err := change.CheckIdle(&rec.state, rec.currentRun(), now); err != nil {
 		return session.StatusResult{}, err

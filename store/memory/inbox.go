@@ -40,11 +40,11 @@ func (s *sessions) Send(ctx context.Context, id string, entry session.InboxEntry
 		return err
 	}
 	entry = cloneEntry(&entry)
-	rec, done, err := s.edit(ctx, id)
+	rec, err := s.edit(ctx, id)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer s.b.release(rec)
 	if entry.At.IsZero() {
 		entry.At = s.b.now()
 	}
@@ -54,11 +54,11 @@ func (s *sessions) Send(ctx context.Context, id string, entry session.InboxEntry
 
 // Inbox implements [session.Inboxes].
 func (s *sessions) Inbox(ctx context.Context, id string) ([]session.InboxEntry, error) {
-	rec, done, err := s.view(ctx, id)
+	rec, err := s.view(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer s.b.mu.RUnlock()
 	out := make([]session.InboxEntry, len(rec.inbox.entries))
 	for i := range rec.inbox.entries {
 		out[i] = cloneEntry(&rec.inbox.entries[i])

@@ -18,12 +18,12 @@ func (s *sessions) Exists(ctx context.Context, id string) (bool, error) {
 
 // Load implements [session.Lifecycle].
 func (s *sessions) Load(ctx context.Context, id string) (*session.State, error) {
-	rec, done, err := s.view(ctx, id)
+	rec, err := s.view(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	shared := rec.load()
-	done()
+	s.b.mu.RUnlock()
 	return detach(&shared), nil
 }
 
@@ -65,11 +65,11 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (*session.St
 }
 
 func (s *sessions) clone(ctx context.Context, clone *session.Clone) (*session.State, error) {
-	src, done, err := s.edit(ctx, clone.From)
+	src, err := s.edit(ctx, clone.From)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer s.b.release(src)
 	to, err := clone.Complete(&src.state)
 	if err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (s *sessions) clone(ctx context.Context, clone *session.Clone) (*session.St
 
 // upTo returns what a clone copies: the messages and custom state at its end.
 // Neither is ever changed in place, so the copy shares them.
-func (r *record) upTo(clone *session.Clone) ([]message, session.CustomState, error) {
+func (r *record) upTo(clone *session.Clone) ([]*message, session.CustomState, error) {
 	switch {
 	case clone.CheckpointID != "":
 		cp := r.checkpointIDs[clone.CheckpointID]
@@ -116,7 +116,7 @@ func (r *record) upTo(clone *session.Clone) ([]message, session.CustomState, err
 	return slices.Clip(r.messages), r.custom.doc.Clone(), nil
 }
 
-func (b *Backend) newClone(tenant string, to *session.State, messages []message, custom session.CustomState) *record {
+func (b *Backend) newClone(tenant string, to *session.State, messages []*message, custom session.CustomState) *record {
 	now := b.now()
 	rec := b.newRecord(tenant, to, custom, now)
 	rec.state.StepCount, rec.state.ResumeCount = 0, 0

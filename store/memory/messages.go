@@ -17,12 +17,12 @@ type message struct {
 	raw   []byte
 }
 
-func encodeMessage(m *session.Message) (message, error) {
+func encodeMessage(m *session.Message) (*message, error) {
 	raw, err := session.Encode(m)
 	if err != nil {
-		return message{}, session.ErrInvalid.WithCause(err, "message %s cannot be stored", m.ID)
+		return nil, session.ErrInvalid.WithCause(err, "message %s cannot be stored", m.ID)
 	}
-	out := message{id: m.ID, role: m.Role, raw: raw}
+	out := &message{id: m.ID, role: m.Role, raw: raw}
 	for i := range m.Parts {
 		if m.Parts[i].Kind == session.PartToolCall {
 			out.calls = append(out.calls, m.Parts[i].CallID)
@@ -31,8 +31,8 @@ func encodeMessage(m *session.Message) (message, error) {
 	return out, nil
 }
 
-func encodeMessages(messages []session.Message) ([]message, error) {
-	out := make([]message, len(messages))
+func encodeMessages(messages []session.Message) ([]*message, error) {
+	out := make([]*message, len(messages))
 	for i := range messages {
 		var err error
 		if out[i], err = encodeMessage(&messages[i]); err != nil {
@@ -48,7 +48,7 @@ func (m *message) decode() (session.Message, error) {
 	return out, err
 }
 
-func decodeMessages(stored []message) ([]session.Message, error) {
+func decodeMessages(stored []*message) ([]session.Message, error) {
 	out := make([]session.Message, len(stored))
 	for i := range stored {
 		var err error
@@ -100,44 +100,45 @@ func (s *sessions) AllMessages(ctx context.Context, id string) ([]session.Messag
 // transcript returns the session's current messages. They can be read outside the
 // lock: later messages are appended after them, and truncation makes the next
 // append allocate a new array.
-func (s *sessions) transcript(ctx context.Context, id string) ([]message, error) {
-	rec, done, err := s.view(ctx, id)
+func (s *sessions) transcript(ctx context.Context, id string) ([]*message, error) {
+	rec, err := s.view(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer s.b.mu.RUnlock()
 	return rec.messages, nil
 }
 
-func (r *record) append(messages ...message) {
+func (r *record) append(messages ...*message) {
 	r.messages = append(r.messages, messages...)
 	r.state.MessageCount = len(r.messages)
 	if r.messageIDs == nil {
 		r.messageIDs = map[string]bool{}
 	}
-	for i := range messages {
-		if messages[i].id != "" {
-			r.messageIDs[messages[i].id] = true
+	for _, m := range messages {
+		if m.id != "" {
+			r.messageIDs[m.id] = true
 		}
 	}
 }
 
 // checkNew returns an error if a message's id would occur twice in the transcript
-// after it is truncated to its first keep messages.
-func (r *record) checkNew(keep int, messages []message) error {
+// after it is truncated to its first keep messages and the lists are added.
+func (r *record) checkNew(keep int, lists ...[]*message) error {
 	dropped, added := map[string]bool{}, map[string]bool{}
-	for i := range r.messages[keep:] {
-		dropped[r.messages[keep+i].id] = true
+	for _, m := range r.messages[keep:] {
+		dropped[m.id] = true
 	}
-	for i := range messages {
-		id := messages[i].id
-		if id == "" {
-			continue
+	for _, messages := range lists {
+		for _, m := range messages {
+			if m.id == "" {
+				continue
+			}
+			if added[m.id] || (r.messageIDs[m.id] && !dropped[m.id]) {
+				return session.Invalid("message id", "%q is already in the transcript", m.id)
+			}
+			added[m.id] = true
 		}
-		if added[id] || (r.messageIDs[id] && !dropped[id]) {
-			return session.Invalid("message id", "%q is already in the transcript", id)
-		}
-		added[id] = true
 	}
 	return nil
 }

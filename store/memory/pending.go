@@ -71,11 +71,11 @@ func (s *sessions) Submit(ctx context.Context, id string, submission session.Sub
 		return "", err
 	}
 	submission.Response = *cloneResponse(&submission.Response)
-	rec, done, err := s.edit(ctx, id)
+	rec, err := s.edit(ctx, id)
 	if err != nil {
 		return "", err
 	}
-	defer done()
+	defer s.b.release(rec)
 	p := rec.pending.get(submission.CallID)
 	if p == nil {
 		return session.SubmitUnknownCall, nil
@@ -85,11 +85,11 @@ func (s *sessions) Submit(ctx context.Context, id string, submission session.Sub
 
 // PendingCalls implements [session.Submissions].
 func (s *sessions) PendingCalls(ctx context.Context, id string, all bool) ([]session.Pending, error) {
-	rec, done, err := s.view(ctx, id)
+	rec, err := s.view(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer s.b.mu.RUnlock()
 	if all {
 		return clonePendings(rec.pending.list), nil
 	}
@@ -111,22 +111,22 @@ func (s *sessions) Own(ctx context.Context, rootID string, owned []session.Owner
 			return err
 		}
 	}
-	rec, done, err := s.edit(ctx, rootID)
+	rec, err := s.edit(ctx, rootID)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer s.b.release(rec)
 	rec.own(owned)
 	return nil
 }
 
 // Owner implements [session.Submissions].
 func (s *sessions) Owner(ctx context.Context, rootID, callID string) (session.Ownership, error) {
-	rec, done, err := s.view(ctx, rootID)
+	rec, err := s.view(ctx, rootID)
 	if err != nil {
 		return session.Ownership{}, err
 	}
-	defer done()
+	defer s.b.mu.RUnlock()
 	owned, ok := rec.owned[callID]
 	if !ok {
 		return session.Ownership{}, session.ErrNotFound.WithMessage("session %s: call %s has no owner", rootID, callID)
@@ -136,11 +136,11 @@ func (s *sessions) Owner(ctx context.Context, rootID, callID string) (session.Ow
 
 // Disown implements [session.Submissions].
 func (s *sessions) Disown(ctx context.Context, rootID string, callIDs []string) error {
-	rec, done, err := s.edit(ctx, rootID)
+	rec, err := s.edit(ctx, rootID)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer s.b.release(rec)
 	rec.disown(callIDs, s.b.now())
 	return nil
 }

@@ -13,7 +13,7 @@ type record struct {
 	state  session.State
 	custom custom
 
-	messages   []message
+	messages   []*message
 	messageIDs map[string]bool // of messages that have one
 	runs       rows[session.Run]
 	requests   map[string]*session.Run // by request id

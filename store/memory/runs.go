@@ -22,11 +22,11 @@ func (s *sessions) RunByRequest(ctx context.Context, id, requestID string) (*ses
 }
 
 func (s *sessions) readRun(ctx context.Context, id, what string, which func(*record) *session.Run) (*session.Run, error) {
-	rec, done, err := s.view(ctx, id)
+	rec, err := s.view(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer s.b.mu.RUnlock()
 	run := which(rec)
 	if run == nil {
 		return nil, session.ErrNotFound.WithMessage("session %s: %s not found", id, what)
@@ -36,11 +36,11 @@ func (s *sessions) readRun(ctx context.Context, id, what string, which func(*rec
 
 // Runs implements [session.Runs].
 func (s *sessions) Runs(ctx context.Context, id string, req session.PageRequest) (session.Page[session.Run], error) {
-	rec, done, err := s.view(ctx, id)
+	rec, err := s.view(ctx, id)
 	if err != nil {
 		return session.Page[session.Run]{}, err
 	}
-	defer done()
+	defer s.b.mu.RUnlock()
 	// A run's position is its turn, and turns are numbered from 1 without gaps.
 	list := rec.runs.list
 	start, err := req.Start(len(list))
@@ -65,11 +65,11 @@ func (s *sessions) RequestStop(ctx context.Context, id string, stop session.Stop
 	if err := stop.Check(); err != nil {
 		return session.Stop{}, err
 	}
-	rec, done, err := s.edit(ctx, id)
+	rec, err := s.edit(ctx, id)
 	if err != nil {
 		return session.Stop{}, err
 	}
-	defer done()
+	defer s.b.release(rec)
 	run := rec.currentRun()
 	if run == nil || run.ID != stop.RunID || run.Status != session.RunRunning {
 		return session.Stop{}, session.ErrStale.WithMessage("session %s: run %s is not running", id, stop.RunID).WithSaw(rec.state.Saw())
@@ -88,11 +88,11 @@ func (s *sessions) RequestStop(ctx context.Context, id string, stop session.Stop
 
 // StopRequest implements [session.Stops].
 func (s *sessions) StopRequest(ctx context.Context, id, runID string) (*session.Stop, error) {
-	rec, done, err := s.view(ctx, id)
+	rec, err := s.view(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer s.b.mu.RUnlock()
 	if rec.stop == nil || rec.stop.RunID != runID || rec.currentRun().Status.Ended() {
 		return nil, nil
 	}

@@ -86,11 +86,11 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (*sessi
 	if err := take.Check(); err != nil {
 		return nil, err
 	}
-	rec, done, err := s.edit(ctx, take.SessionID)
+	rec, err := s.edit(ctx, take.SessionID)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer s.b.release(rec)
 	now, run := s.b.now(), rec.currentRun()
 	if err := take.Guard(&rec.state, run, now); err != nil {
 		return nil, err
@@ -100,11 +100,11 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (*sessi
 
 // CloseRun implements [session.Turns].
 func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence, settled bool) error {
-	rec, done, err := s.edit(ctx, id)
+	rec, err := s.edit(ctx, id)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer s.b.release(rec)
 	if err := rec.state.CheckFence(fence); err != nil {
 		return err
 	}
@@ -125,11 +125,11 @@ func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence,
 
 // SettleClose implements [session.Turns].
 func (s *sessions) SettleClose(ctx context.Context, id, runID string) error {
-	rec, done, err := s.edit(ctx, id)
+	rec, err := s.edit(ctx, id)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer s.b.release(rec)
 	if rec.state.CanSettleClose(runID, rec.currentRun()) {
 		rec.state.ClosePending = false
 	}
