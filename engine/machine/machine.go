@@ -130,7 +130,8 @@ func (m *Machine) ask() []Effect {
 // phase 2.
 func (m *Machine) plan(calls []PlannedCall) []Effect {
 	m.Queue, m.Waits, m.Round = nil, false, 0
-	var first []PlannedCall
+	m.Phase = PhaseTools
+	var wave []Effect
 	for _, c := range calls {
 		m.Waits = m.Waits || Waits(c.Kind)
 		switch {
@@ -138,10 +139,10 @@ func (m *Machine) plan(calls []PlannedCall) []Effect {
 		case c.Last:
 			m.Queue = append(m.Queue, c.ID)
 		case !WaitsForPerson(c.Kind) || c.Ready:
-			first = append(first, c)
+			wave = append(wave, m.dispatched(c))
 		}
 	}
-	return m.dispatch(first)
+	return wave
 }
 
 // dispatch asks for calls, all at once.
@@ -149,13 +150,18 @@ func (m *Machine) dispatch(calls []PlannedCall) []Effect {
 	m.Phase = PhaseTools
 	var wave []Effect
 	for _, c := range calls {
-		e := m.call(c.ID)
-		if WaitsForAgent(c.Kind) {
-			e.Kind, e.Round = CallChild, m.Round
-		}
-		wave = append(wave, e)
+		wave = append(wave, m.dispatched(c))
 	}
 	return wave
+}
+
+// dispatched asks for one call.
+func (m *Machine) dispatched(c PlannedCall) Effect {
+	e := m.call(c.ID)
+	if WaitsForAgent(c.Kind) {
+		e.Kind, e.Round = CallChild, m.Round
+	}
+	return e
 }
 
 // drain asks for answers, then for the calls of phase 2, one by one, then for the
