@@ -334,14 +334,14 @@ func (h *Host) doneChan(runID string) <-chan struct{} {
 // Handle carries out an effect. While the store is unavailable, it tries again, for about
 // a minute.
 func (h *Host) Handle(ctx context.Context, effect machine.Effect) (machine.Result, error) {
-	return retryEffect(ctx, h, effect, h.handler.Handle)
+	return retryEffect(ctx, h, effect, (*engine.Handler).Handle)
 }
 
 // OpenChild opens the turn of the agent that an effect of the kind [machine.CallChild]
 // calls. The driver drives the turn before it passes the effect to [Host.Handle].
 // OpenChild returns nil if nothing has to be driven.
 func (h *Host) OpenChild(ctx context.Context, effect machine.Effect) (*engine.Opened, error) {
-	return retryEffect(ctx, h, effect, h.handler.OpenChild)
+	return retryEffect(ctx, h, effect, (*engine.Handler).OpenChild)
 }
 
 // An effect is tried effectTries times while the store is unavailable, for about a
@@ -354,11 +354,11 @@ const (
 
 // retryEffect carries out a part of an effect, again if the store was unavailable.
 func retryEffect[V any](
-	ctx context.Context, h *Host, effect machine.Effect, do func(context.Context, machine.Effect) (V, error),
+	ctx context.Context, h *Host, effect machine.Effect, do func(*engine.Handler, context.Context, machine.Effect) (V, error),
 ) (V, error) {
 	pause := firstPause
 	for try := 1; ; try++ {
-		result, err := do(ctx, effect)
+		result, err := do(h.handler, ctx, effect)
 		if err == nil || ctx.Err() != nil || !session.IsRetryable(err) || try == effectTries {
 			return result, err
 		}
