@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/helixagents/helix"
@@ -76,9 +77,10 @@ func (d *driver) NotifyStop(context.Context, host.Start) {}
 // returns nil if it released the turn before.
 func (d *driver) loop(ctx context.Context, opened *engine.Opened) *machine.Outcome {
 	m, wave := machine.New(opened.Key, opened.Run.ID, opened.Position)
+	var results []machine.Result
 	for {
-		results, err := d.run(ctx, wave)
-		if err != nil {
+		results = slices.Grow(results[:0], len(wave))[:len(wave)]
+		if err := d.run(ctx, wave, results); err != nil {
 			d.host.Log().WarnContext(ctx, "turn.released", "session", opened.Key.ID, "run", opened.Run.ID, "error", err)
 			d.host.Handler().Release(context.WithoutCancel(ctx), opened.Run.ID)
 			return nil
@@ -91,13 +93,11 @@ func (d *driver) loop(ctx context.Context, opened *engine.Opened) *machine.Outco
 	}
 }
 
-// run carries out a wave, all its effects at the same time.
-func (d *driver) run(ctx context.Context, wave []machine.Effect) ([]machine.Result, error) {
-	results := make([]machine.Result, len(wave))
+// run carries out a wave, all its effects at the same time, and sets their results.
+func (d *driver) run(ctx context.Context, wave []machine.Effect, results []machine.Result) (err error) {
 	if len(wave) == 1 {
-		var err error
 		results[0], err = d.handle(ctx, wave[0])
-		return results, err
+		return err
 	}
 	errs := make([]error, len(wave))
 	var wg sync.WaitGroup
@@ -105,7 +105,7 @@ func (d *driver) run(ctx context.Context, wave []machine.Effect) ([]machine.Resu
 		wg.Go(func() { results[i], errs[i] = d.handle(ctx, effect) })
 	}
 	wg.Wait()
-	return results, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // handle carries out one effect. If the effect calls another agent, handle drives that
