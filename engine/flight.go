@@ -72,6 +72,18 @@ type settled struct {
 	err     *session.Error
 	took    time.Duration
 	stored  bool // the row in the store has it
+	// output is what the tool returned to this process, if the message was made of it.
+	output json.RawMessage
+}
+
+// json is the result that watchers see.
+func (s *settled) json() json.RawMessage {
+	part := &s.message.Parts[0]
+	// A string without escapes is encoded as the tool returned it.
+	if part.Output == nil && s.output != nil && len(s.output) == len(part.Text)+len(`""`) {
+		return s.output
+	}
+	return part.ResultJSON()
 }
 
 func (f *flight) plan() []machine.PlannedCall {
@@ -241,7 +253,7 @@ func (c *call) ends(chunk *stream.Chunk) {
 	part := &c.settled.message.Parts[0]
 	chunk.Kind, chunk.CallID, chunk.Tool, chunk.Error, chunk.Success = stream.ToolEnd, c.ID, c.Tool, part.Error, part.Error == nil
 	if part.Error == nil {
-		chunk.Result = part.ResultJSON()
+		chunk.Result = c.settled.json()
 	}
 }
 

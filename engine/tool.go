@@ -204,7 +204,7 @@ func (x *toolCall) execute(ctx context.Context) (*settled, error) {
 	var result *settled
 	switch {
 	case err == nil:
-		result = &settled{message: x.t.stamp(session.ToolResult(x.part, output)), writes: writes, took: took}
+		result = &settled{message: x.t.stamp(session.ToolResult(x.part, output)), writes: writes, took: took, output: output}
 		result.writes = x.t.hooks.stateChanged(ctx, x.e.Key(), x.call, earlier, writes)
 	case errors.Is(err, errStopped):
 		result = x.t.failed(x.call, cutOff(x.call, x.t.stops.requested()), took)
@@ -295,6 +295,7 @@ func (x *toolCall) persist(ctx context.Context, result *settled) error {
 	}
 	if stored.Result != nil {
 		result.message, result.writes, result.err = *stored.Result, stored.Writes, stored.Result.Parts[0].Error
+		result.output = nil // the store may have the result of another process
 	}
 	result.stored = true
 	return nil
