@@ -275,9 +275,18 @@ func (s *sight) add(d llm.Delta) {
 	if n := len(s.parts); n == 0 || s.parts[n-1].Kind != kind || kind == session.PartToolCall {
 		s.parts = append(s.all(), session.Part{Kind: kind})
 	}
-	if kind == session.PartText {
-		s.text.WriteString(d.Text)
+	if kind != session.PartText {
+		return
 	}
+	last := &s.parts[len(s.parts)-1]
+	if last.Text == "" {
+		last.Text = d.Text // what comes at once is not copied
+		return
+	}
+	if s.text.Len() == 0 {
+		s.text.WriteString(last.Text)
+	}
+	s.text.WriteString(d.Text)
 }
 
 // all returns the parts so far.
