@@ -13,27 +13,35 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// commit writes the chunks emitted so far and applies a change, in that order, and
+// newCommit makes the commit of an effect.
+func (t *turn) newCommit(key string, change session.Change) *session.Commit {
+	// The process that recovers the turn commits the same effects with other
+	// content. The epoch keeps those commits apart.
+	unique := append(append(make([]byte, 0, 128), key...), '@')
+	unique = strconv.AppendInt(unique, t.fence.Epoch, 10)
+	return &session.Commit{
+		SessionID: t.key.ID, RunID: t.run.ID, Key: string(unique), Version: t.state.Version, Fence: t.fence, Change: change,
+	}
+}
+
+// commit writes the chunks emitted so far and makes a commit, in that order, and
 // mirrors it. A commit that may have been applied is sent again: its key says whether
 // it was.
-func (t *turn) commit(ctx context.Context, key string, change session.Change) (*session.Committed, error) {
-	if change.Outcome != nil && !change.Outcome.Status.Suspended() && t.detached && !t.terminated(ctx) {
-		change.Wake = &session.Wake{Tenant: t.key.Tenant, SessionID: t.state.ParentID, ChildID: t.key.ID, RunID: t.run.ID}
-	}
-	if change.Outcome != nil {
-		change.ExpiresAt = t.expiry()
-	}
-	commit := &session.Commit{
-		SessionID: t.key.ID, RunID: t.run.ID,
-		// The process that recovers the turn commits the same effects with other
-		// content. The epoch keeps those commits apart.
-		Key: key + "@" + strconv.FormatInt(t.fence.Epoch, 10), Version: t.state.Version, Fence: t.fence, Change: change,
+func (t *turn) commit(ctx context.Context, commit *session.Commit) (*session.Committed, error) {
+	if commit.Outcome != nil {
+		last := *commit // a store may still read the one that was sent before
+		commit = &last
+		if !commit.Outcome.Status.Suspended() && t.detached && !t.terminated(ctx) {
+			commit.Wake = &session.Wake{Tenant: t.key.Tenant, SessionID: t.state.ParentID, ChildID: t.key.ID, RunID: t.run.ID}
+		}
+		commit.ExpiresAt = t.expiry()
 	}
 	done, err := t.write(ctx, commit)
 	if err != nil {
 		return nil, err
 	}
-	t.mirror(&change, done)
+	change := &commit.Change
+	t.mirror(change, done)
 	t.progress.report()
 	if !change.Writes.Empty() && t.agent.State == nil {
 		if _, logged := t.h.undeclared.LoadOrStore(t.agent.Name, true); !logged {

@@ -135,7 +135,7 @@ func (t *turn) prepareFailure(ctx context.Context, key string, err *session.Erro
 		change.Promote = t.results(f).promotion()
 		change.Children = t.results(f).refs()
 		change.Resolve, change.Waits = f.resolutions()
-		written = f.writes()
+		written = f.appendWrites(nil)
 	} else if f != nil {
 		t.discardAttempt(0, err)
 	}
@@ -150,7 +150,7 @@ func (t *turn) prepareFailure(ctx context.Context, key string, err *session.Erro
 // sendFinal applies the turn's last commit, unless that was done.
 func (t *turn) sendFinal(ctx context.Context) (machine.Result, error) {
 	if t.ended == nil {
-		if _, err := t.commit(ctx, t.final.key, t.final.change); err != nil {
+		if _, err := t.commit(ctx, t.newCommit(t.final.key, t.final.change)); err != nil {
 			return machine.Result{}, err
 		}
 		t.setFlight(nil)

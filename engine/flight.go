@@ -20,8 +20,8 @@ type flight struct {
 	committed bool // the reply is in the store
 	// replyCommit and resultsCommit are kept once prepared, so that a commit that may
 	// have been applied is sent again unchanged. next is what follows it.
-	replyCommit   *session.Change
-	resultsCommit *session.Change
+	replyCommit   *session.Commit
+	resultsCommit *session.Commit
 	next          machine.Next
 	announced     bool // watchers know which calls wait
 	// round is the last round in which answers were gathered, and gathered its result.
@@ -114,11 +114,10 @@ func (f *flight) readOnly() bool {
 	return true
 }
 
-// writes lists what the step's calls wrote to the state, in the order in which it
-// applies: phase 2 saw what phase 1 wrote.
-func (f *flight) writes() []session.Writes {
-	var written []session.Writes
-	for _, last := range []bool{false, true} {
+// appendWrites appends what the step's calls wrote to the state, in the order in
+// which it applies: phase 2 saw what phase 1 wrote.
+func (f *flight) appendWrites(written []session.Writes) []session.Writes {
+	for _, last := range [...]bool{false, true} {
 		for _, c := range f.calls {
 			if c.FinishWith == last && c.settled != nil {
 				written = append(written, c.settled.writes)
@@ -126,6 +125,16 @@ func (f *flight) writes() []session.Writes {
 		}
 	}
 	return written
+}
+
+// results lists the results of the step's calls, all of which are settled. It is nil
+// if there are no calls.
+func (f *flight) results() []session.Message {
+	var results []session.Message
+	for _, c := range f.calls {
+		results = append(results, c.settled.message)
+	}
+	return results
 }
 
 // output is the output with which the step completes the turn: the arguments of the

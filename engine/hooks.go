@@ -58,7 +58,8 @@ func (r *hookRunner) call(ctx context.Context, name, key string, draft *userstat
 
 // callSet calls the hook of one set and logs its failure.
 func (r *hookRunner) callSet(ctx context.Context, name, key string, draft *userstate.Draft, hooks *helix.Hooks, call hookCall) error {
-	h := &helix.HookContext{Scope: r.scope(key, draft)}
+	h := &helix.HookContext{}
+	r.scope(&h.Scope, key, draft)
 	_, err := usercode.Call(ctx, r.pool, func() (struct{}, error) { return struct{}{}, call(hooks, h) })
 	if err == nil {
 		return nil

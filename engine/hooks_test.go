@@ -36,10 +36,9 @@ func newHooked(t *testing.T, sets ...func(h *hooked) *helix.Hooks) *hooked {
 		attrs: func(more ...any) []any { return more },
 		draft: func(earlier ...session.Writes) *userstate.Draft { return userstate.New(&doc, earlier...) },
 	}
-	env.scope = func(key string, draft *userstate.Draft) helix.Scope {
-		scope := helix.Scope{Key: key}
-		access.BindScope(&scope, &draftEnv{draft})
-		return scope
+	env.scope = func(scope *helix.Scope, key string, draft *userstate.Draft) {
+		*scope = helix.Scope{Key: key}
+		access.BindScope(scope, &draftEnv{draft})
 	}
 	var hooks []*helix.Hooks
 	for _, set := range sets {

@@ -55,7 +55,7 @@ func (t *turn) consumeInbox(ctx context.Context, e effect) error {
 	t.emit(stream.Chunk{Kind: stream.InputReceived, Messages: messages})
 	took.Messages, took.Writes, took.Run = messages, t.hooks.written, t.runChange("")
 	t.emitPatches(took.Writes)
-	_, err = t.commit(ctx, e.Key()+"/inbox/"+took.Consume[0], took)
+	_, err = t.commit(ctx, t.newCommit(e.Key()+"/inbox/"+took.Consume[0], took))
 	return err
 }
 

@@ -242,6 +242,7 @@ func (r *relay) save(ctx context.Context) error {
 	}
 	// The process that recovers the turn next sees that this one made progress.
 	r.counted = true
-	_, err = t.commit(ctx, r.key+"/progress/"+strconv.FormatInt(r.position.Sequence, 10), session.Change{Writes: t.hooks.written, Run: t.runChange("")})
+	key := r.key + "/progress/" + strconv.FormatInt(r.position.Sequence, 10)
+	_, err = t.commit(ctx, t.newCommit(key, session.Change{Writes: t.hooks.written, Run: t.runChange("")}))
 	return err
 }

@@ -252,7 +252,7 @@ func (r *relay) prepareEntries(ctx, away context.Context) error {
 	if err != nil || len(fresh) == 0 {
 		return err
 	}
-	_, err = t.commit(ctx, r.key+"/waits/"+fresh[0].CallID, session.Change{Pending: fresh, Run: t.runChange("")})
+	_, err = t.commit(ctx, t.newCommit(r.key+"/waits/"+fresh[0].CallID, session.Change{Pending: fresh, Run: t.runChange("")}))
 	return err
 }
 
@@ -283,7 +283,7 @@ func (r *relay) suspend(ctx context.Context, status *helix.RemoteStatus, entries
 	if err := r.save(ctx); err != nil { // before the next resume polls the remote
 		return machine.Result{}, err
 	}
-	_, err = t.commit(ctx, r.key+"/suspend/"+status.RunID, change)
+	_, err = t.commit(ctx, t.newCommit(r.key+"/suspend/"+status.RunID, change))
 	if errors.Is(err, session.ErrAnswered) {
 		return machine.Result{}, nil
 	}

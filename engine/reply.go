@@ -111,7 +111,7 @@ func (r *replyStep) send(ctx context.Context, f *flight) (machine.Result, error)
 		}
 	}
 	if f.replyCommit != nil && !f.committed {
-		done, err := r.t.commit(ctx, r.e.Key(), *f.replyCommit)
+		done, err := r.t.commit(ctx, f.replyCommit)
 		if err != nil {
 			return machine.Result{}, err
 		}
@@ -149,6 +149,7 @@ func (r *replyStep) newFlight(reply modelReply) *flight {
 		ID: session.ReplyID(r.t.run.ID, r.e.Step), Role: session.RoleAssistant,
 		RunID: r.t.run.ID, Step: r.e.Step, At: time.Now().UTC(),
 	}}
+	f.reply.Parts = make([]session.Part, 0, len(reply.Parts))
 	providerIDs := map[string]bool{}
 	for _, part := range reply.Parts {
 		part.Tool, part.ProviderCallID = cleanText(part.Tool), cleanText(part.ProviderCallID)
@@ -159,18 +160,18 @@ func (r *replyStep) newFlight(reply modelReply) *flight {
 			}
 			continue
 		}
-		row := session.Call{
+		c := &call{part: part, Call: session.Call{
 			MessageID: f.reply.ID, ID: session.CallID(r.t.key.ID, f.reply.ID, len(f.calls)),
 			Index: len(f.calls), Tool: part.Tool, Status: session.CallOpen,
-		}
-		part.CallID = row.ID
+		}}
+		c.part.CallID = c.ID
 		if part.ProviderCallID == "" || providerIDs[part.ProviderCallID] || session.CheckKeyID("id", part.ProviderCallID) != nil {
-			part.ProviderCallID = row.ID // providers refuse ids that they repeated themselves
+			c.part.ProviderCallID = c.ID // providers refuse ids that they repeated themselves
 		}
-		providerIDs[part.ProviderCallID] = true
-		r.t.tools.resolve(&row, &part, r.e.Finish)
-		f.reply.Parts = append(f.reply.Parts, part)
-		f.calls = append(f.calls, &call{Call: row, part: part})
+		providerIDs[c.part.ProviderCallID] = true
+		r.t.tools.resolve(&c.Call, &c.part, r.e.Finish)
+		f.reply.Parts = append(f.reply.Parts, c.part)
+		f.calls = append(f.calls, c)
 	}
 	if reply.Finish == llm.FinishLength || reply.Finish == llm.FinishContentFilter {
 		f.reply.Metadata = map[string]json.RawMessage{session.MetaFinish: encoded(reply.Finish)}
@@ -198,8 +199,9 @@ func (r *replyStep) prepareCalls(ctx context.Context, f *flight) error {
 		return err
 	}
 	r.t.hooks.onMessage(ctx, r.e.Key(), f.reply)
-	change := &session.Change{
+	change := session.Change{
 		Messages: []session.Message{f.reply}, Writes: r.t.hooks.written, Run: r.t.runChange(""), Pending: pending, Children: f.refs(r.t.run.ID),
+		Calls: make([]session.Call, 0, len(f.calls)),
 	}
 	r.t.emitPatches(change.Writes)
 	for _, c := range f.calls {
@@ -210,7 +212,7 @@ func (r *replyStep) prepareCalls(ctx context.Context, f *flight) error {
 		}
 		change.Calls = append(change.Calls, c.Call)
 	}
-	f.replyCommit = change
+	f.replyCommit = r.t.newCommit(r.e.Key(), change)
 	return nil
 }
 
@@ -218,13 +220,14 @@ func (r *replyStep) prepareCalls(ctx context.Context, f *flight) error {
 // agent has an output type.
 func (r *replyStep) prepareText(ctx context.Context, f *flight) {
 	r.t.hooks.onMessage(ctx, r.e.Key(), f.reply)
-	change := &session.Change{
+	commit := r.t.newCommit(r.e.Key(), session.Change{
 		Messages: []session.Message{f.reply}, StepCount: &f.step, Checkpoint: r.t.checkpoint(f.step, r.e.Key()),
-	}
+	})
+	change := &commit.Change
 	f.next = machine.NextClose
 	if r.t.agent.Output == nil {
 		r.t.completeWith(f, change, session.ReasonReply, nil)
-	} else if stop, err := r.t.stopWhen(ctx, r.e.Key(), f, nil, []session.Writes{r.t.hooks.written}); err != nil {
+	} else if stop, err := r.t.stopWhen(ctx, r.e.Key(), f, []session.Writes{r.t.hooks.written}); err != nil {
 		r.t.fail(change, err)
 	} else if stop {
 		r.t.completeWith(f, change, session.ReasonStopWhen, nil)
@@ -237,7 +240,7 @@ func (r *replyStep) prepareText(ctx context.Context, f *flight) {
 	if change.Run == nil {
 		change.Run = r.t.runChange("")
 	}
-	f.replyCommit = change
+	f.replyCommit = commit
 }
 
 func noOutput(agent *helix.Agent) *session.Error {

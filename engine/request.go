@@ -82,7 +82,8 @@ func fromState[V any](
 		return fixed, nil
 	}
 	draft := b.draft(in.written)
-	prompt := &helix.Prompt{Scope: b.scope(in.key, draft), MessageCount: in.transcript.Len()}
+	prompt := &helix.Prompt{MessageCount: in.transcript.Len()}
+	b.scope(&prompt.Scope, in.key, draft)
 	made, err := usercode.Call(ctx, b.pool, func() (V, error) { return compute(ctx, prompt) })
 	if _, draftErr := draft.Close(); err == nil {
 		err = draftErr

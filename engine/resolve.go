@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -134,7 +135,8 @@ func (r *toolResolver) needsApproval(ctx context.Context, key string, tool *heli
 		defer cancel()
 	}
 	draft := r.draft(written)
-	handle := &helix.Call{Scope: r.scope(key, draft), ID: c.ID, Tool: c.Tool}
+	handle := &helix.Call{ID: c.ID, Tool: c.Tool}
+	r.scope(&handle.Scope, key, draft)
 	needed, err := usercode.Call(ctx, r.pool, func() (bool, error) { return tool.Approval(ctx, handle, c.part.Input) })
 	_, _ = draft.Close() // a policy decides and changes nothing
 	if err == nil {
@@ -179,7 +181,7 @@ func approverOf(agent *helix.Agent, p *session.Pending) (func(context.Context, *
 // included, and the finish tool excluded.
 func (r *toolResolver) offered() ([]llm.Tool, error) {
 	agent := r.agent
-	var tools []llm.Tool
+	tools := slices.Grow([]llm.Tool(nil), len(agent.Tools)+len(agent.SubAgents))
 	for i := range agent.Tools {
 		tool := &agent.Tools[i]
 		schema, err := tool.Execute.InputSchema()

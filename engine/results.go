@@ -35,7 +35,7 @@ func (t *turn) commitStep(ctx context.Context, e effect) (machine.Result, error)
 		f.resultsCommit = nil
 		return machine.Result{}, context.Cause(ctx)
 	}
-	done, err := t.commit(ctx, e.Key(), *f.resultsCommit)
+	done, err := t.commit(ctx, f.resultsCommit)
 	if errors.Is(err, session.ErrAnswered) {
 		f.resultsCommit = nil
 		t.used.ToolCalls -= int64(len(f.calls)) // they are counted again
@@ -71,33 +71,29 @@ func (r *stepResults) prepare(ctx context.Context, e effect) {
 	if !r.f.committed {
 		r.t.hooks.onMessage(ctx, e.Key(), r.f.reply)
 	}
-	results := make([]session.Message, len(r.f.calls))
-	written := make([]session.Writes, 0, len(r.f.calls)+1)
-	written = append(written, r.t.hooks.written)
-	for i, c := range r.f.calls {
-		results[i] = c.settled.message
-	}
-	written = append(written, r.f.writes()...)
+	written := make([]session.Writes, 0, 1+2*len(r.f.calls))
+	written = r.f.appendWrites(append(written, r.t.hooks.written))
 	for _, c := range r.f.calls {
 		written = append(written, r.t.hooks.afterCall(ctx, e.Key(), c, written))
 	}
-	change := &session.Change{
+	commit := r.t.newCommit(e.Key(), session.Change{
 		Writes: session.Compose(written...), StepCount: &r.f.step, Checkpoint: r.t.checkpoint(r.f.step, e.Key()),
-	}
+	})
+	change := &commit.Change
 	if r.f.committed {
 		change.Promote = r.promotion()
 		change.Children = r.refs()
 		change.Resolve, change.Waits = r.f.resolutions()
 	} else {
-		change.Messages = append([]session.Message{r.f.reply}, results...)
+		change.Messages = append([]session.Message{r.f.reply}, r.f.results()...)
 	}
 	r.t.emitPatches(change.Writes)
 	r.t.used.ToolCalls += int64(len(r.f.calls))
-	r.conclude(ctx, e, change, results, written, stop)
+	r.conclude(ctx, e, change, written, stop)
 	if change.Run == nil {
 		change.Run = r.t.runChange("")
 	}
-	r.f.resultsCommit = change
+	r.f.resultsCommit = commit
 }
 
 // emitPatches shows watchers what a commit is about to change in the state.
@@ -173,7 +169,7 @@ func (r *stepResults) promotion() *session.Promotion {
 }
 
 // conclude decides whether the step ends the turn, and how.
-func (r *stepResults) conclude(ctx context.Context, e effect, change *session.Change, results []session.Message, written []session.Writes, stop *session.Stop) {
+func (r *stepResults) conclude(ctx context.Context, e effect, change *session.Change, written []session.Writes, stop *session.Stop) {
 	r.f.next = machine.NextClose
 	output, finished := r.f.output()
 	switch {
@@ -191,7 +187,7 @@ func (r *stepResults) conclude(ctx context.Context, e effect, change *session.Ch
 		r.t.stopped(change, stop, r.f.reply.Content())
 		return
 	}
-	if enough, err := r.t.stopWhen(ctx, e.Key(), r.f, results, written); err != nil {
+	if enough, err := r.t.stopWhen(ctx, e.Key(), r.f, written); err != nil {
 		r.t.fail(change, err)
 		return
 	} else if enough {
@@ -205,12 +201,13 @@ func (r *stepResults) conclude(ctx context.Context, e effect, change *session.Ch
 }
 
 // stopWhen asks the agent whether the turn is complete.
-func (t *turn) stopWhen(ctx context.Context, key string, f *flight, results []session.Message, written []session.Writes) (bool, *session.Error) {
+func (t *turn) stopWhen(ctx context.Context, key string, f *flight, written []session.Writes) (bool, *session.Error) {
 	if t.agent.StopWhen == nil {
 		return false, nil
 	}
 	draft := t.draft(written...)
-	step := &helix.Step{Scope: t.scope(key, draft), Reply: f.reply, Results: results}
+	step := &helix.Step{Reply: f.reply, Results: f.results()}
+	t.scope(&step.Scope, key, draft)
 	stop, err := usercode.Call(ctx, t.pool, func() (bool, error) { return t.agent.StopWhen(ctx, step) })
 	if _, draftErr := draft.Close(); err == nil {
 		err = draftErr

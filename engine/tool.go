@@ -249,7 +249,8 @@ func (x *toolCall) invoke(ctx context.Context, tool *helix.Tool, draft *userstat
 		ctx, cancelTimeout = context.WithTimeoutCause(ctx, limit, usercode.ErrTimeout)
 		defer cancelTimeout()
 	}
-	handle := &helix.Call{Scope: x.t.scope(x.e.Key(), draft), ID: x.ID, Tool: x.Tool}
+	handle := &helix.Call{ID: x.ID, Tool: x.Tool}
+	x.t.scope(&handle.Scope, x.e.Key(), draft)
 	output, err := usercode.Call(ctx, x.t.pool, func() (json.RawMessage, error) { return tool.Execute.Call(ctx, handle, x.part.Input) })
 	if errors.Is(err, usercode.ErrTimeout) {
 		err = toolError(session.CodeToolTimeout, "%s did not answer within %s", x.Tool, callTimeout(tool))

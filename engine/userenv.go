@@ -18,9 +18,10 @@ import (
 type userEnv struct {
 	pool  *usercode.Pool
 	log   *slog.Logger
-	attrs func(more ...any) []any                              // the log attributes of the turn
-	scope func(key string, draft *userstate.Draft) helix.Scope // what user code sees of the turn
-	draft func(earlier ...session.Writes) *userstate.Draft     // of the committed state and the step's writes so far
+	attrs func(more ...any) []any // the log attributes of the turn
+	// scope fills in what user code sees of the turn.
+	scope func(scope *helix.Scope, key string, draft *userstate.Draft)
+	draft func(earlier ...session.Writes) *userstate.Draft // of the committed state and the step's writes so far
 }
 
 func (t *turn) userEnv() userEnv {
@@ -32,15 +33,14 @@ func (t *turn) draft(earlier ...session.Writes) *userstate.Draft {
 	return userstate.New(&t.doc, earlier...)
 }
 
-// scope is what user code sees of the turn, with a draft of the custom state.
-func (t *turn) scope(key string, draft *userstate.Draft) helix.Scope {
-	scope := helix.Scope{
+// scope fills in what user code sees of the turn, with a draft of the custom state.
+func (t *turn) scope(scope *helix.Scope, key string, draft *userstate.Draft) {
+	*scope = helix.Scope{
 		Tenant: t.key.Tenant, SessionID: t.key.ID, RunID: t.run.ID, Agent: t.agent.Name,
 		ParentID: t.state.ParentID, RootID: t.state.RootID, UserID: t.state.UserID,
 		Tags: t.state.Tags, Metadata: t.state.Metadata, Turn: t.run.Turn, Step: t.current(), Key: key,
 	}
-	access.BindScope(&scope, &env{t: t, draft: draft, key: key, step: t.current()})
-	return scope
+	access.BindScope(scope, &env{t: t, draft: draft, key: key, step: t.current()})
 }
 
 // env is how user code reaches the turn. It uses nothing of the turn that changes,

@@ -402,7 +402,7 @@ func (w *stepWaits) suspend(ctx context.Context, e effect, waiting []*call) (mac
 	outcome.Status = session.SuspensionStatus(own, len(outcome.Children) > 0, kept)
 	change.Run = w.t.runChange("")
 	w.t.emitPatches(change.Writes)
-	if _, err := w.t.commit(ctx, e.Key(), change); err != nil {
+	if _, err := w.t.commit(ctx, w.t.newCommit(e.Key(), change)); err != nil {
 		return machine.Result{}, err
 	}
 	w.t.h.log.InfoContext(ctx, "client_tool.suspended", w.t.attrs("status", outcome.Status, "waits", change.Waits)...)
