@@ -10,6 +10,7 @@ import (
 	"github.com/helixagents/helix/engine/internal/streamwriter"
 	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -30,28 +31,36 @@ func (t *turn) closeTurn(ctx context.Context) (machine.Result, error) {
 		return t.endFailed(ctx, t.run.ID+"/close", session.ErrInternal.WithMessage("the turn was closed before it had ended"), true)
 	}
 	t.hooks.runEnded(ctx, &t.run, t.ended, t.step, time.Since(t.run.StartedAt))
-	if err := t.closeStream(ctx); err != nil {
+	if err := t.out.Flush(ctx); err != nil {
 		return machine.Result{}, err
 	}
 	wake, err := t.h.closer(t.sessions).wakeAfter(ctx, &t.state, t.ended)
 	if err != nil {
 		return machine.Result{}, err
 	}
-	if err := t.sessions.CloseRun(ctx, t.key.ID, t.fence, true); err != nil && !lostTurn(err) {
+	if err := t.closeRun(ctx); err != nil {
 		return machine.Result{}, err
 	}
 	return machine.Result{Status: t.ended.Status, Abort: t.abort, Wake: wake || t.detached, StopUndelivered: t.stopUndelivered.Load()}, nil
 }
 
-// closeStream writes the turn's last chunks and closes the stream.
-func (t *turn) closeStream(ctx context.Context) error {
-	if err := t.out.Flush(ctx); err != nil {
+// closeRun writes the turn's last chunks, closes the stream and releases the lease.
+// If the lease was lost, the process that has it has closed the run.
+func (t *turn) closeRun(ctx context.Context) error {
+	if t.remote != nil { // watchers saw the remote's own end
+		err := t.sessions.CloseRun(ctx, t.key.ID, t.fence, true)
+		if lostTurn(err) {
+			err = nil
+		}
 		return err
 	}
-	if t.remote != nil { // watchers saw the remote's own end
-		return nil
+	end := streamClose(t.streams.Limits(), &t.state, &t.run, t.ended, t.step, time.Now().UTC())
+	end.Tenant, end.SessionID, end.Fence = t.key.Tenant, t.key.ID, t.fence
+	err := t.h.cfg.Backend.CloseRun(ctx, end)
+	if errors.Is(err, session.ErrStale) {
+		err = nil
 	}
-	return closeStream(ctx, t.streams, t.streamID, &t.state, &t.run, t.ended, t.step, time.Now().UTC())
+	return err
 }
 
 // SettleClose closes the stream of a run that ended in a process that could not close
@@ -153,7 +162,7 @@ func (c *closer) closeStream(ctx context.Context, state *session.State, run *ses
 			return err
 		}
 	}
-	return closeStream(ctx, streams, state.StreamID, state, run, run.Outcome, run.StepCount, time.Now().UTC())
+	return streamClose(streams.Limits(), state, run, run.Outcome, run.StepCount, time.Now().UTC()).CloseStream(ctx, streams)
 }
 
 // wakeAfter puts a wake for a session if what its run suspended for has arrived
@@ -253,42 +262,42 @@ func (c *closer) restoreStatus(ctx context.Context, state *session.State, run *s
 	return session.ErrStale.WithMessage("run %s has ended", run.ID).WithSaw(state.Saw())
 }
 
-// closeStream writes a run's last chunks and closes the stream as the outcome says.
-// The chunks have a producer of their own, so that they are written once, whichever
-// process closes the run.
-func closeStream(ctx context.Context, streams stream.Manager, id string, state *session.State, run *session.Run,
-	outcome *session.Outcome, step int, now time.Time,
-) error {
+// streamClose is how a run ends its stream: the last chunks, and the end that the
+// outcome asks for. The chunks have a producer of their own, so that they are written
+// once, whichever process closes the run.
+func streamClose(limits stream.Limits, state *session.State, run *session.Run, outcome *session.Outcome, step int, now time.Time) *store.CloseRun {
 	base := stream.Chunk{AgentID: state.ID, AgentType: state.Agent, At: now, Step: step, RunID: run.ID, Turn: run.Turn}
-	batch := stream.Batch{
-		Producer: stream.Producer{Session: state.ID + "/close/" + run.ID, Epoch: state.Lease.Epoch, RunID: run.ID},
-		First:    1,
+	end := &store.CloseRun{
+		Stream: state.StreamID,
+		Batch: stream.Batch{
+			Producer: stream.Producer{Session: state.ID + "/close/" + run.ID, Epoch: state.Lease.Epoch, RunID: run.ID},
+			First:    1,
+		},
+		By: stream.Producer{Session: state.ID, Epoch: state.Lease.Epoch, RunID: run.ID},
 	}
 	if outcome.Status == session.RunCompleted && outcome.Output != nil {
 		output := base
 		output.Kind, output.Data = stream.Output, outcome.Output
-		streamwriter.Fit(&output, streams.Limits().MaxChunk)
-		batch.Chunks = append(batch.Chunks, output)
+		streamwriter.Fit(&output, limits.MaxChunk)
+		end.Batch.Chunks = append(end.Batch.Chunks, output)
 	}
 	if outcome.Status.Suspended() {
 		suspended := base
 		suspended.Kind, suspended.Data = stream.Suspended, encoded(Suspension{Status: outcome.Status, Pending: outcome.Pending})
-		streamwriter.Fit(&suspended, streams.Limits().MaxChunk)
-		batch.Chunks = append(batch.Chunks, suspended)
+		streamwriter.Fit(&suspended, limits.MaxChunk)
+		end.Batch.Chunks = append(end.Batch.Chunks, suspended)
 	}
-	batch.Chunks = append(batch.Chunks, endChunk(base, outcome))
-	appended, err := streams.Append(ctx, id, batch)
-	if err == nil {
-		_, err = appended.Wait(ctx)
+	end.Batch.Chunks = append(end.Batch.Chunks, endChunk(base, outcome))
+	switch {
+	case state.StreamID != state.ID: // the caller's stream stays open
+	case outcome.Status != session.RunFailed:
+		end.End = new(streamEnd(outcome, &run.Usage))
+	case outcome.Error != nil:
+		end.Failure = outcome.Error
+	default:
+		end.Failure = session.ErrInternal
 	}
-	if err != nil || id != state.ID { // the caller's stream stays open
-		return err
-	}
-	by := stream.Producer{Session: state.ID, Epoch: state.Lease.Epoch, RunID: run.ID}
-	if outcome.Status == session.RunFailed {
-		return streams.Fail(ctx, id, by, outcome.Error)
-	}
-	return streams.End(ctx, id, by, streamEnd(outcome, &run.Usage))
+	return end
 }
 
 // Suspension is the data of a [stream.Suspended] chunk.

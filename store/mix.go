@@ -53,6 +53,14 @@ func (m Mix) Commit(ctx context.Context, commit *Commit) (*session.Committed, in
 	return AppendThenCommit(ctx, m, commit)
 }
 
+// CloseRun implements [Backend].
+func (m Mix) CloseRun(ctx context.Context, end *CloseRun) error {
+	if m.SessionsOf == m.StreamsOf {
+		return m.SessionsOf.CloseRun(ctx, end)
+	}
+	return EndThenCloseRun(ctx, m, end)
+}
+
 // RenewLeases implements [Backend].
 func (m Mix) RenewLeases(ctx context.Context, leases []session.Held, ttl time.Duration) []session.Renewed {
 	return m.SessionsOf.RenewLeases(ctx, leases, ttl)

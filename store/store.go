@@ -26,6 +26,12 @@ type Backend interface {
 	// each is recognised by its key. Commit also returns the sequence of the batch's
 	// last chunk.
 	Commit(ctx context.Context, commit *Commit) (*session.Committed, int64, error)
+	// CloseRun closes a run that has ended together with its stream, in one round trip
+	// where the backend can. Its results are those of [EndThenCloseRun]: the run is
+	// closed only if its last chunks are in the stream and the stream was closed. If the lease
+	// was lost, which is [session.ErrStale], chunks and end may be written nevertheless;
+	// so it is for a close that was already made, because a close releases the lease.
+	CloseRun(ctx context.Context, end *CloseRun) error
 	// RenewLeases extends the leases of sessions, of any tenant, and of every session of
 	// their trees with the same owner, in one round trip where the backend can. The
 	// results are in the order of the leases.
@@ -69,4 +75,48 @@ func AppendThenCommit(ctx context.Context, b Backend, c *Commit) (*session.Commi
 	}
 	done, err := b.Sessions().Tenant(c.Tenant).Commit(ctx, c.Commit)
 	return done, last, err
+}
+
+// CloseRun is the close of a run: its last chunks, the end of its stream, and the
+// release of its lease.
+type CloseRun struct {
+	Tenant    string
+	SessionID string
+	Fence     session.Fence
+	Stream    string
+	Batch     stream.Batch
+	// End or Failure closes the stream on behalf of By. Without either, as for a
+	// sub-agent, which writes to the stream of its root, the stream stays open.
+	By      stream.Producer
+	End     *stream.End
+	Failure *session.Error
+}
+
+// EndThenCloseRun appends the batch, closes the stream, and then closes the run, each
+// once the one before is durable. It serves backends that cannot do all in one round
+// trip.
+func EndThenCloseRun(ctx context.Context, b Backend, c *CloseRun) error {
+	if err := c.CloseStream(ctx, b.Streams().Tenant(c.Tenant)); err != nil {
+		return err
+	}
+	return b.Sessions().Tenant(c.Tenant).CloseRun(ctx, c.SessionID, c.Fence, true)
+}
+
+// CloseStream appends the batch and closes the stream, once the batch is durable. It
+// does not close the run.
+func (c *CloseRun) CloseStream(ctx context.Context, streams stream.Manager) error {
+	ordered, err := streams.Append(ctx, c.Stream, c.Batch)
+	if err != nil {
+		return err
+	}
+	if _, err := ordered.Wait(ctx); err != nil {
+		return err
+	}
+	switch {
+	case c.Failure != nil:
+		return streams.Fail(ctx, c.Stream, c.By, c.Failure)
+	case c.End != nil:
+		return streams.End(ctx, c.Stream, c.By, *c.End)
+	}
+	return nil
 }

@@ -104,6 +104,19 @@ func (b *frail) Commit(ctx context.Context, commit *store.Commit) (*session.Comm
 	return done, last, err
 }
 
+// CloseRun implements [store.Backend]. Its parts are made one after the other if the
+// test wants to be between them.
+func (b *frail) CloseRun(ctx context.Context, end *store.CloseRun) error {
+	f := b.faults
+	if f.noAppend.Load() || f.appending != nil || f.closing != nil || f.closed != nil {
+		return store.EndThenCloseRun(ctx, b, end)
+	}
+	if err := f.check(); err != nil {
+		return err
+	}
+	return b.Backend.CloseRun(ctx, end)
+}
+
 // RenewLeases implements [store.Backend].
 func (b *frail) RenewLeases(ctx context.Context, leases []session.Held, ttl time.Duration) []session.Renewed {
 	if err := b.faults.check(); err != nil {

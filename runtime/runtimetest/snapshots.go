@@ -56,6 +56,13 @@ func (w *witness) Commit(ctx context.Context, commit *store.Commit) (*session.Co
 	return done, last, err
 }
 
+// CloseRun implements [store.Backend].
+func (w *witness) CloseRun(ctx context.Context, end *store.CloseRun) error {
+	err := w.Backend.CloseRun(ctx, end)
+	w.album.take(ctx, w.Backend, end.Tenant, end.SessionID)
+	return err
+}
+
 type witnessSessions struct {
 	session.Store
 	witness *witness

@@ -224,3 +224,8 @@ func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Co
 	done, err := sessions.Commit(ctx, commit.Commit)
 	return done, last, err
 }
+
+// CloseRun implements [store.Backend].
+func (b *Backend) CloseRun(ctx context.Context, end *store.CloseRun) error {
+	return store.EndThenCloseRun(ctx, b, end)
+}

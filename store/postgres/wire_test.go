@@ -85,6 +85,44 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
+// TestRoundTripsOfClose counts the round trips of closing a run, from the last commit
+// on.
+func TestRoundTripsOfClose(t *testing.T) {
+	t.Parallel()
+	b, trips := openWire(t)
+	b.notifier.close() // notifications are not part of writes
+	for cycle := range 3 {
+		id := fmt.Sprint("s-", cycle)
+		r := newRunner(t, b, id)
+		by := stream.Producer{Session: id, Epoch: r.fence.Epoch, RunID: "run"}
+		if _, err := b.Streams().Reactivate(t.Context(), id, by); err != nil {
+			t.Fatal(err)
+		}
+		chunks := []stream.Chunk{{Kind: stream.TextDelta, Delta: "a"}}
+		trips.Store(0)
+		_, _, err := b.Commit(t.Context(), &store.Commit{
+			Commit: &session.Commit{
+				SessionID: id, RunID: "run", Key: "last", Version: r.version, Fence: r.fence,
+				Change: session.Change{Status: session.Completed, Outcome: &session.Outcome{Status: session.RunCompleted}},
+			},
+			Stream: id, Batch: stream.Batch{Producer: by, First: 1, Chunks: chunks},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = b.CloseRun(t.Context(), &store.CloseRun{
+			SessionID: id, Fence: r.fence, Stream: id, By: by, End: &stream.End{Status: stream.EndCompleted},
+			Batch: stream.Batch{Producer: stream.Producer{Session: id + "/close/run", Epoch: by.Epoch, RunID: "run"}, First: 1, Chunks: chunks},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := trips.Load(); cycle == 2 && got != 2 {
+			t.Errorf("the last commit and the close took %d round trips, want 2", got)
+		}
+	}
+}
+
 // wireTurn is a turn whose operations are counted; n is its step.
 type wireTurn struct {
 	*runner

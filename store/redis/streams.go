@@ -176,9 +176,22 @@ func (s *streams) Fail(ctx context.Context, id string, by stream.Producer, failu
 }
 
 func (s *streams) shut(ctx context.Context, id string, by stream.Producer, how *stored.StreamClose) error {
-	keep := max(s.b.config.StreamTTL, 0).Milliseconds()
-	_, err := s.change(ctx, id, "close", "close", append(producer(id, by), string(how.Status), how.End, how.Output, how.Failure, keep)...)
+	name := streamVerb(id, "close")
+	if err := s.b.begin(ctx, name); err != nil {
+		return err
+	}
+	r := s.shutting(id, by, how)
+	s.b.evalAll(ctx, r)
+	_, err := s.changed(id, name, r)
 	return err
+}
+
+// shutting returns the script that closes a stream; after is what [trace] returns if
+// the stream must have a batch.
+func (s *streams) shutting(id string, by stream.Producer, how *stored.StreamClose, after ...any) *run {
+	keep := max(s.b.config.StreamTTL, 0).Milliseconds()
+	args := append(producer(id, by), string(how.Status), how.End, how.Output, how.Failure, keep)
+	return s.writing(id, "close", append(args, after...)...)
 }
 
 // Reactivate implements [stream.Manager].

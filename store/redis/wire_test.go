@@ -76,7 +76,7 @@ func TestRoundTrips(t *testing.T) {
 		options.Dialer = w.dial
 		client := goredis.NewClient(options)
 		t.Cleanup(func() { _ = client.Close() })
-		roundTrips(t, w, client, map[string]int{"StartRun": 2, "last commit": 1, "RenewLeases": 1})
+		roundTrips(t, w, client, map[string]int{"StartRun": 2, "last commit": 1, "RenewLeases": 1, "close": 1})
 	})
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
@@ -88,7 +88,7 @@ func TestRoundTrips(t *testing.T) {
 		client := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{options.Addr}, Dialer: w.dial})
 		t.Cleanup(func() { _ = client.Close() })
 		// Index entries are on other nodes, each with its own round trip.
-		roundTrips(t, w, client, map[string]int{"StartRun": 4, "last commit": 3, "RenewLeases": 3})
+		roundTrips(t, w, client, map[string]int{"StartRun": 4, "last commit": 3, "RenewLeases": 3, "close": 2})
 	})
 }
 
@@ -198,6 +198,7 @@ func roundTrips(t *testing.T, w *wire, client goredis.UniversalClient, limits ma
 	expect("the last commit, with chunks", limits["last commit"], func() {
 		run.commitTogether(b, together(23, session.Change{Status: session.Completed, Outcome: &session.Outcome{Status: session.RunCompleted}}))
 	})
+	expect("a close", limits["close"], func() { check(b.CloseRun(ctx, run.closing("a"))) })
 	run = newTurn(t, s, "b")
 	expect("the last commit", limits["last commit"], func() {
 		run.commit(session.Change{Status: session.Completed, Outcome: &session.Outcome{Status: session.RunCompleted}})
@@ -205,6 +206,17 @@ func roundTrips(t *testing.T, w *wire, client goredis.UniversalClient, limits ma
 }
 
 func second[V any](_ V, err error) error { return err }
+
+// closing returns the close of a run that has ended.
+func (r *turn) closing(streamID string) *store.CloseRun {
+	return &store.CloseRun{
+		SessionID: r.id, Fence: r.fence, Stream: streamID, By: r.by(), End: &stream.End{Status: stream.EndCompleted},
+		Batch: stream.Batch{
+			Producer: stream.Producer{Session: r.id + "/close/run-1", Epoch: r.fence.Epoch, RunID: "run-1"}, First: 1,
+			Chunks: []stream.Chunk{{Kind: stream.RunCompleted}},
+		},
+	}
+}
 
 // turn is a run in progress.
 type turn struct {

@@ -227,6 +227,11 @@ func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Co
 	return b.lite.Commit(ctx, commit)
 }
 
+// CloseRun implements [store.Backend]. All of it is one operation.
+func (b *Backend) CloseRun(ctx context.Context, end *store.CloseRun) error {
+	return b.lite.CloseRun(ctx, end)
+}
+
 // RenewLeases implements [store.Backend], in one transaction.
 func (b *Backend) RenewLeases(ctx context.Context, leases []session.Held, ttl time.Duration) []session.Renewed {
 	return b.lite.RenewLeases(ctx, leases, ttl)

@@ -293,6 +293,53 @@ func (f *Faults) Commit(ctx context.Context, c *store.Commit) (*session.Committe
 	return nil, 0, failed
 }
 
+// CloseRun implements [store.Backend]. It is up to three writes: "Append", then "End"
+// or "Fail" if the stream is closed, and "CloseRun". A fault may leave those before
+// it without the rest.
+func (f *Faults) CloseRun(ctx context.Context, c *store.CloseRun) error {
+	steps := []string{"Append", "CloseRun"}
+	switch {
+	case c.Failure != nil:
+		steps = []string{"Append", "Fail", "CloseRun"}
+	case c.End != nil:
+		steps = []string{"Append", "End", "CloseRun"}
+	}
+	for i, name := range steps {
+		id := c.Stream
+		if name == "CloseRun" {
+			id = c.SessionID
+		}
+		when, failed := f.next(name, c.Tenant, id)
+		if when == Pass {
+			continue
+		}
+		made := i // how many of them are
+		if when == After {
+			made++
+		}
+		if err := f.closeInPart(ctx, c, made, len(steps)); err != nil {
+			return err
+		}
+		return failed
+	}
+	return f.inner.CloseRun(ctx, c)
+}
+
+// closeInPart makes the first writes of a close.
+func (f *Faults) closeInPart(ctx context.Context, c *store.CloseRun, made, all int) error {
+	switch made {
+	case 0:
+		return nil
+	case all:
+		return f.inner.CloseRun(ctx, c)
+	}
+	part := *c
+	if made == 1 {
+		part.End, part.Failure = nil, nil
+	}
+	return part.CloseStream(ctx, f.inner.Streams().Tenant(c.Tenant))
+}
+
 // RenewLeases implements [store.Backend]. It is one write, of the first session.
 func (f *Faults) RenewLeases(ctx context.Context, leases []session.Held, ttl time.Duration) []session.Renewed {
 	if len(leases) == 0 {

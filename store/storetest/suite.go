@@ -136,6 +136,7 @@ func groups() []group {
 		{"linearize", linearizeCases()},
 		{"streams", streamCases()},
 		{"together", togetherCases()},
+		{"closing", closingCases()},
 		{"locks", lockCases()},
 		{"ready", readyCases()},
 	}

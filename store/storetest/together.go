@@ -123,14 +123,19 @@ func togetherGap(t *bed) {
 
 func togetherTooLarge(t *bed) {
 	r := t.streamed("a")
+	_, _, err := t.Backend.Commit(t.Context(), r.with(1, t.overlong()))
+	t.refused(err, session.ErrTooLarge, "a commit with a chunk over the limit")
+	t.stands(r, r.version)
+}
+
+// overlong returns a chunk over the limit that cannot be split.
+func (t *bed) overlong() stream.Chunk {
 	chunk := text("")
 	chunk.Kind, chunk.Data = stream.Custom, append(append([]byte{'"'}, make([]byte, t.streams().Limits().MaxChunk)...), '"')
 	for i := range chunk.Data[1 : len(chunk.Data)-1] {
 		chunk.Data[i+1] = 'x'
 	}
-	_, _, err := t.Backend.Commit(t.Context(), r.with(1, chunk))
-	t.refused(err, session.ErrTooLarge, "a commit with a chunk over the limit")
-	t.stands(r, r.version)
+	return chunk
 }
 
 func togetherAnswered(t *bed) {

@@ -69,6 +69,12 @@ func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Co
 	return store.AppendThenCommit(ctx, b, commit)
 }
 
+// CloseRun implements [store.Backend]. Such a database does all of it here as well, the
+// batch first and the run last.
+func (b *Backend) CloseRun(ctx context.Context, end *store.CloseRun) error {
+	return store.EndThenCloseRun(ctx, b, end)
+}
+
 // Ready implements [store.Backend]. A store on a server tries a small write here.
 func (b *Backend) Ready(ctx context.Context) error {
 	if err := b.lock(ctx); err != nil {

@@ -164,16 +164,18 @@ func (s *streams) Fail(ctx context.Context, id string, by stream.Producer, failu
 }
 
 func (s *streams) shut(ctx context.Context, id string, by stream.Producer, how *stored.StreamClose) error {
-	return s.b.Write(ctx, streamVerb(id, "close"), func(t *Tx) error {
-		h, err := s.mustHead(t.Conn, id, by.Session)
-		if err != nil {
-			return err
-		}
-		if !h.Close(by, how) {
-			return nil
-		}
-		return s.reopened(t, h, by)
-	})
+	return s.b.Write(ctx, streamVerb(id, "close"), func(t *Tx) error { return s.close(t, id, by, how) })
+}
+
+func (s *streams) close(t *Tx, id string, by stream.Producer, how *stored.StreamClose) error {
+	h, err := s.mustHead(t.Conn, id, by.Session)
+	if err != nil {
+		return err
+	}
+	if !h.Close(by, how) {
+		return nil
+	}
+	return s.reopened(t, h, by)
 }
 
 // reopened stores a stream whose status a producer has changed. The producer's

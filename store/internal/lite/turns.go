@@ -237,7 +237,35 @@ WHERE tenant = ? AND root_id = ? AND root_id <> '' AND owner = ? AND owner <> ''
 
 // CloseRun implements [session.Turns].
 func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence, settled bool) error {
+	return s.closeAfter(ctx, id, fence, settled, func(*Tx) error { return nil })
+}
+
+// CloseRun is the CloseRun of [store.Backend]. All of it is one operation.
+func (b *Backend) CloseRun(ctx context.Context, end *store.CloseRun) error {
+	s := &streams{b, cmp.Or(end.Tenant, session.DefaultTenant)}
+	chunks, err := stored.EncodeBatch(end.Stream, &end.Batch, b.MaxChunk)
+	if err != nil {
+		return err
+	}
+	how, err := stored.CloseStream(end.Stream, end.End, end.Failure, b.MaxChunk)
+	if err != nil {
+		return err
+	}
+	sessions := &sessions{b, s.tenant}
+	return sessions.closeAfter(ctx, end.SessionID, end.Fence, true, func(t *Tx) error {
+		if _, err := s.append(t, end.Stream, end.Batch.Producer, end.Batch.First, chunks); err != nil || how == nil {
+			return err
+		}
+		return s.close(t, end.Stream, end.By, how)
+	})
+}
+
+// closeAfter closes a run after the writes of first.
+func (s *sessions) closeAfter(ctx context.Context, id string, fence session.Fence, settled bool, first func(*Tx) error) error {
 	return s.write(ctx, id, "close run", func(t *Tx, h *header) error {
+		if err := first(t); err != nil {
+			return err
+		}
 		if err := h.CheckFence(fence); err != nil {
 			return err
 		}

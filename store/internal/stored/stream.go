@@ -79,6 +79,17 @@ func FailStream(id string, failure *session.Error) (*StreamClose, error) {
 	return &StreamClose{Status: stream.StatusFailed, Failure: doc}, nil
 }
 
+// CloseStream is FailStream or EndStream, whichever is given; nil if neither is.
+func CloseStream(id string, end *stream.End, failure *session.Error, maxChunk int) (*StreamClose, error) {
+	switch {
+	case failure != nil:
+		return FailStream(id, failure)
+	case end != nil:
+		return EndStream(id, *end, maxChunk)
+	}
+	return nil, nil
+}
+
 // Close closes the stream and reports whether it did: nothing changes if a later epoch
 // has written to the stream, or if the stream is already closed for good, because the first
 // call decides how it ended.

@@ -673,6 +673,17 @@ effect.release = function(first)
   end
 end
 
+-- The run has ended, and its stream has been closed: the lease is released.
+check.ended = function()
+  if H.rstatus == 'running' then return refuse({ 'running' }) end
+end
+
+effect.ended = function()
+  put('owner', '')
+  put('lease', '')
+  put('owed', '')
+end
+
 -- run: its stream has been closed
 effect.settleclose = function(first)
   if H.run == A[first] and H.rstatus ~= 'running' then put('owed', '') end

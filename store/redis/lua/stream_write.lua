@@ -96,10 +96,12 @@ act.reactivate = function()
   return { 'ok' }
 end
 
--- producer, epoch, run, own, status, end, output, failure, how many milliseconds its chunks stay or 0: does nothing to a
--- stream that a later epoch has written to, or that is closed for good
+-- producer, epoch, run, own, status, end, output, failure, how many milliseconds its chunks stay or 0; then, if chunks must be
+-- there, a field of the header with the value that they have left: does nothing to a stream that a later epoch has written to,
+-- or that is closed for good
 act.close = function()
   local name, epoch = A[5], tonumber(A[6])
+  if A[14] and call('HGET', K.S, A[14]) ~= A[15] then return { 'ok' } end
   local known = producer(name)
   if (known and epoch < known) or head[2] == 'ended' or head[2] == 'failed' then return { 'ok' } end
   call('HSET', K.S, 'status', A[9], 'end', A[10], 'output', A[11], 'failure', A[12], 'updated', now)
