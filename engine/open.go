@@ -25,6 +25,9 @@ type OpenRequest struct {
 	SessionID string
 	RunID     string
 	RequestID string
+	// New says that the session's id was made for this request, so there is nothing to
+	// read.
+	New bool
 	// Input is set for an execute, Resume for a resume.
 	Input  helix.Input
 	Resume helix.ResumeOptions
@@ -77,6 +80,7 @@ func (h *Handler) Open(ctx context.Context, req OpenRequest) (*Opened, error) {
 		if errors.Is(err, session.ErrExists) && req.Input.Branch != nil {
 			break
 		}
+		req.New = false
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s session %s: %w", req.Kind, req.SessionID, err)
@@ -147,7 +151,7 @@ func (h *Handler) opening(sessions session.Store, req *OpenRequest, state *sessi
 // session changed between reading and starting.
 func (o *opening) open(ctx context.Context) (*Opened, error) {
 	req := o.req
-	state, err := o.sessions.Load(ctx, req.SessionID)
+	state, err := o.load(ctx)
 	fresh := errors.Is(err, session.ErrNotFound)
 	if err != nil && !fresh {
 		return nil, err
@@ -155,11 +159,9 @@ func (o *opening) open(ctx context.Context) (*Opened, error) {
 	o.state = state
 	// The request id is looked up after the session was read. A run that the same request
 	// starts in between makes that reading stale, so it is never taken for another's.
-	if req.RequestID != "" {
+	if req.RequestID != "" && !fresh {
 		run, err := o.sessions.RunByRequest(ctx, req.SessionID, req.RequestID)
 		switch {
-		case err == nil && fresh: // it was created since
-			return nil, session.ErrStale.WithMessage("session %s has just begun", req.SessionID)
 		case err == nil:
 			if err := gateCaller(req, state); err != nil {
 				return nil, err
@@ -189,14 +191,21 @@ func (o *opening) open(ctx context.Context) (*Opened, error) {
 	if err := o.plan(ctx); err != nil {
 		return nil, err
 	}
-	started, err := o.sessions.StartRun(ctx, &o.p.start)
+	started, shown, err := o.start(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if started.Existing {
-		return existing(req, &started.Run), nil
+	if started.Existing { // its session may be another user's, which has to be read first
+		return nil, session.ErrStale.WithMessage("run %s has just begun", started.Run.ID)
 	}
-	return o.begin(ctx, started)
+	return o.begin(ctx, started, shown)
+}
+
+func (o *opening) load(ctx context.Context) (*session.State, error) {
+	if o.req.New {
+		return nil, session.NotFound(o.req.SessionID)
+	}
+	return o.sessions.Load(ctx, o.req.SessionID)
 }
 
 // plainResume reports whether the request resumes the session without changing

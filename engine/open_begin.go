@@ -3,14 +3,52 @@ package engine
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/helixagents/helix/engine/internal/streamwriter"
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/stream"
 )
 
-// begin makes the turn of a run that was started.
-func (o *opening) begin(ctx context.Context, started *session.Started) (*Opened, error) {
+// start starts the run, together with its stream where nothing has to be done in
+// between; shown is then the stream.
+func (o *opening) start(ctx context.Context) (started *session.Started, shown *stream.Info, err error) {
+	if o.opensAtOnce() {
+		backend := o.h.cfg.Backend
+		base := stream.Chunk{
+			AgentID: o.state.ID, AgentType: o.state.Agent, RunID: o.req.RunID, At: time.Now().UTC(), Turn: o.state.Turn + 1,
+		}
+		first, messages := initialMessages(o.p.transcript.Messages(), o.req.RunID)
+		chunks := openingChunks(base, &o.p.start.Run, first, messages, nil, o.p.patches, backend.Streams().Limits().MaxChunk)
+		started, shown, err = backend.StartRun(ctx, &store.StartRun{
+			Tenant: o.req.Tenant, StartRun: &o.p.start, Batch: openingBatch(o.state.ID, o.req.RunID, chunks),
+		})
+		if !streamwriter.Refused(err) {
+			return started, shown, err
+		}
+		// The stream may have refused the chunks. The run must not fail for that, and if
+		// it was refused itself, it is refused again.
+	}
+	started, err = o.sessions.StartRun(ctx, &o.p.start)
+	return started, nil, err
+}
+
+// opensAtOnce reports whether the run's first chunks are known before it is started,
+// and nothing has to come before them.
+func (o *opening) opensAtOnce() bool {
+	if o.p.resumes || o.req.Stop != nil || o.p.start.Run.CheckpointID != "" || o.state.StreamID != o.state.ID {
+		return false
+	}
+	if o.req.Agent.Model == nil && o.h.remote(o.req.Agent.Name) != nil {
+		return false
+	}
+	messages := o.p.start.Messages
+	return len(messages) == 0 || messages[0].Role != session.RoleTool // else it shows results, which are read first
+}
+
+// begin makes the turn of a run that was started; shown is its stream, if it is open.
+func (o *opening) begin(ctx context.Context, started *session.Started, shown *stream.Info) (*Opened, error) {
 	o.state.Version, o.state.MessageCount, o.state.Lease = started.Version, started.MessageCount, started.Lease
 	o.state.Turn, o.state.CurrentRunID, o.state.Status = started.Turn, o.req.RunID, session.Active
 	o.state.CheckpointID, o.state.Custom = started.CheckpointID, o.p.doc
@@ -30,6 +68,11 @@ func (o *opening) begin(ctx context.Context, started *session.Started) (*Opened,
 	}
 	o.h.hold(t)
 	t.reportEndedWaits(ctx, o.p.endedWaits)
+	if shown != nil {
+		t.trimmed = shown.Floor
+		t.out.Restore(shown.Last, shown.Bytes)
+		return t.opened(), nil
+	}
 	if err := t.ready(ctx, o.req, o.p); err != nil {
 		o.h.release(ctx, t)
 		o.h.drop(t)
@@ -78,22 +121,40 @@ func (t *turn) openStream(ctx context.Context) error {
 	}
 	base := t.out.Config().Base
 	base.At, base.Turn = t.run.StartedAt, t.run.Turn
-	var chunks []stream.Chunk
+	answered, err := t.answeredCalls(ctx)
+	if err != nil {
+		return err
+	}
 	first, messages := t.initialMessages()
-	if t.run.CheckpointID != "" {
+	chunks := openingChunks(base, &t.run, first, messages, answered, t.patches, t.streams.Limits().MaxChunk)
+	return t.out.Order(ctx, openingBatch(t.key.ID, t.run.ID, chunks))
+}
+
+// openingBatch is the batch of a run's first chunks.
+func openingBatch(id, runID string, chunks []stream.Chunk) stream.Batch {
+	return stream.Batch{
+		Producer: stream.Producer{Session: id + "/open/" + runID, Epoch: 1, RunID: runID},
+		First:    1, Chunks: chunks,
+	}
+}
+
+// openingChunks are the chunks that show that a run begins: with messages, of which
+// first came before, with results of calls that were left open, and with patches of
+// custom state.
+func openingChunks(
+	base stream.Chunk, run *session.Run, first int, messages []session.Message, answered []*call, patches []session.Patch, limit int,
+) []stream.Chunk {
+	var chunks []stream.Chunk
+	if run.CheckpointID != "" {
 		c := base
 		c.Kind, c.MessageCount = stream.Rewound, &first
 		chunks = append(chunks, c)
 	}
 	started := base
-	if started.Kind = stream.RunStarted; t.run.Kind != session.RunExecute {
+	if started.Kind = stream.RunStarted; run.Kind != session.RunExecute {
 		started.Kind = stream.RunResumed
 	}
 	chunks = append(chunks, started)
-	answered, err := t.answeredCalls(ctx)
-	if err != nil {
-		return err
-	}
 	for _, c := range answered {
 		if c.Status == session.CallSettled { // watchers saw the result in the previous run
 			continue
@@ -101,36 +162,37 @@ func (t *turn) openStream(ctx context.Context) error {
 		end := base
 		end.MessageID = c.MessageID
 		c.ends(&end)
-		streamwriter.Fit(&end, t.streams.Limits().MaxChunk)
+		streamwriter.Fit(&end, limit)
 		chunks = append(chunks, end)
 	}
 	if len(messages) > 0 {
 		c := base
 		c.Kind, c.Messages = stream.InputReceived, messages
-		streamwriter.Fit(&c, t.streams.Limits().MaxChunk)
+		streamwriter.Fit(&c, limit)
 		chunks = append(chunks, c)
 	}
-	if len(t.patches) > 0 {
+	if len(patches) > 0 {
 		c := base
-		c.Kind, c.Patches = stream.StatePatch, t.patches
-		streamwriter.Fit(&c, t.streams.Limits().MaxChunk)
+		c.Kind, c.Patches = stream.StatePatch, patches
+		streamwriter.Fit(&c, limit)
 		chunks = append(chunks, c)
 	}
-	return t.out.Order(ctx, stream.Batch{
-		Producer: stream.Producer{Session: t.key.ID + "/open/" + t.run.ID, Epoch: 1, RunID: t.run.ID},
-		First:    1, Chunks: chunks,
-	})
+	return chunks
 }
 
 // initialMessages returns the messages with which the run began, and how many came
 // before them.
 func (t *turn) initialMessages() (int, []session.Message) {
 	messages := t.transcript.Messages()
-	first := len(messages)
 	if t.resumes { // it began with none; the messages at the end are results
-		return first, nil
+		return len(messages), nil
 	}
-	for first > 0 && messages[first-1].RunID == t.run.ID {
+	return initialMessages(messages, t.run.ID)
+}
+
+func initialMessages(messages []session.Message, runID string) (int, []session.Message) {
+	first := len(messages)
+	for first > 0 && messages[first-1].RunID == runID {
 		first--
 	}
 	last := first

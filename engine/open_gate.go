@@ -14,7 +14,9 @@ func (o *opening) gate(ctx context.Context) error {
 	if err := gateCaller(o.req, o.state); err != nil {
 		return err
 	}
-	if o.state.CurrentRunID != "" {
+	// The commit that completes or fails a session ends its run, which therefore need
+	// not be read.
+	if o.state.CurrentRunID != "" && o.state.Status != session.Completed && o.state.Status != session.Failed {
 		run, err := o.sessions.Run(ctx, o.req.SessionID, o.state.CurrentRunID)
 		if err != nil {
 			return err

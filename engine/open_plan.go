@@ -45,16 +45,13 @@ func (o *opening) plan(ctx context.Context) error {
 	} else if err := o.planExisting(ctx); err != nil {
 		return err
 	}
-	info, err := o.h.cfg.Backend.Streams().Tenant(req.Tenant).Info(ctx, state.StreamID)
-	switch {
-	case err == nil:
-		p.start.Run.StartSequence, p.streamed = info.Last, info.Bytes
-	case !errors.Is(err, session.ErrNotFound):
+	if err := o.planStream(ctx); err != nil {
 		return err
 	}
 	if err := o.planInput(ctx); err != nil {
 		return err
 	}
+	var err error
 	if p.transcript, err = session.NewTranscript(append(p.history, p.start.Messages...)); err != nil {
 		return err
 	}
@@ -68,6 +65,21 @@ func (o *opening) plan(ctx context.Context) error {
 	}
 	// Last, because a start that is refused must not end any agent.
 	return o.abandonChildren(ctx)
+}
+
+// planStream reads where the run's chunks will begin.
+func (o *opening) planStream(ctx context.Context) error {
+	if o.req.New {
+		return nil
+	}
+	info, err := o.h.cfg.Backend.Streams().Tenant(o.req.Tenant).Info(ctx, o.state.StreamID)
+	switch {
+	case err == nil:
+		o.p.start.Run.StartSequence, o.p.streamed = info.Last, info.Bytes
+	case !errors.Is(err, session.ErrNotFound):
+		return err
+	}
+	return nil
 }
 
 // planExisting plans what the start changes in a session that exists.

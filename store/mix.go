@@ -45,6 +45,14 @@ func (m Mix) Streams() stream.Manager {
 // Locks implements [Backend].
 func (m Mix) Locks() lock.Manager { return m.LocksOf.Locks() }
 
+// StartRun implements [Backend].
+func (m Mix) StartRun(ctx context.Context, start *StartRun) (*session.Started, *stream.Info, error) {
+	if m.SessionsOf == m.StreamsOf {
+		return m.SessionsOf.StartRun(ctx, start)
+	}
+	return StartThenOpen(ctx, m, start)
+}
+
 // Commit implements [Backend].
 func (m Mix) Commit(ctx context.Context, commit *Commit) (*session.Committed, int64, error) {
 	if m.SessionsOf == m.StreamsOf {

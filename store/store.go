@@ -20,6 +20,11 @@ type Backend interface {
 	Sessions() session.Store
 	Streams() stream.Manager
 	Locks() lock.Manager
+	// StartRun starts a run and opens the session's own stream for it, together where
+	// the backend can. Its results are those of [StartThenOpen]: the run, and the stream
+	// as it is then, whose Bytes need not count the batch. If the request has started a
+	// run before, that run is returned, and no stream.
+	StartRun(ctx context.Context, start *StartRun) (*session.Started, *stream.Info, error)
 	// Commit appends a batch to a stream and applies a commit, in one round trip where
 	// the backend can. The commit is never applied without the batch; if the commit is
 	// refused or fails, the batch may be applied nevertheless. Repeating both is safe:
@@ -51,6 +56,69 @@ type Backend interface {
 	// Close stops the backend's goroutines and releases its resources. Calls in flight
 	// finish or fail with [session.ErrClosed].
 	Close() error
+}
+
+// StartRun is the start of a run together with the chunks that show that it begins.
+type StartRun struct {
+	Tenant string
+	*session.StartRun
+	Batch stream.Batch
+}
+
+// StartThenOpen starts the run and then opens its stream. If that fails, it releases
+// the lease, so that another process can continue the run at once. It serves backends
+// that cannot do both together.
+func StartThenOpen(ctx context.Context, b Backend, s *StartRun) (*session.Started, *stream.Info, error) {
+	limit := b.Streams().Limits().MaxChunk
+	for i := range s.Batch.Chunks { // a run must not begin with chunks that the stream refuses
+		if _, err := stream.Split(s.Batch.Chunks[i], limit); err != nil {
+			return nil, nil, err
+		}
+	}
+	started, err := b.Sessions().Tenant(s.Tenant).StartRun(ctx, s.StartRun)
+	if err != nil || started.Existing {
+		return started, nil, err
+	}
+	info, err := s.OpenOrRelease(ctx, b, started)
+	if err != nil {
+		return nil, nil, err
+	}
+	return started, info, nil
+}
+
+// openTimeout bounds how long a run that was started takes to open its stream.
+const openTimeout = 30 * time.Second
+
+// OpenOrRelease opens the stream for a run that was started, and appends the batch. If
+// that fails, it releases the lease. It continues if the caller leaves, because the
+// run has begun.
+func (s *StartRun) OpenOrRelease(ctx context.Context, b Backend, started *session.Started) (*stream.Info, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
+	defer cancel()
+	info, err := s.open(ctx, b.Streams().Tenant(s.Tenant), started)
+	if err != nil {
+		_ = b.Sessions().Tenant(s.Tenant).CloseRun(ctx, s.SessionID, started.Lease.Fence(), false) // else the lease expires
+		return nil, err
+	}
+	return info, nil
+}
+
+func (s *StartRun) open(ctx context.Context, streams stream.Manager, started *session.Started) (*stream.Info, error) {
+	info, err := streams.Reactivate(ctx, s.SessionID, s.Producer(started))
+	if err != nil {
+		return nil, err
+	}
+	ordered, err := streams.Append(ctx, s.SessionID, s.Batch)
+	if err != nil {
+		return nil, err
+	}
+	info.Last, err = ordered.Wait(ctx)
+	return info, err
+}
+
+// Producer returns the producer of a run that was started.
+func (s *StartRun) Producer(started *session.Started) stream.Producer {
+	return stream.Producer{Session: s.SessionID, Epoch: started.Lease.Epoch, RunID: started.Run.ID}
 }
 
 // Commit is a commit of a session together with the chunks that readers see before

@@ -27,7 +27,8 @@ func (x *executor) Tenant(tenant string) helix.Executor {
 
 // Execute implements [helix.Executor].
 func (x *executor) Execute(ctx context.Context, agent *helix.Agent, in helix.Input) (helix.Run, error) {
-	if in.SessionID == "" {
+	minted := in.SessionID == ""
+	if minted {
 		in.SessionID = session.NewID()
 	}
 	tenant := x.tenant
@@ -38,7 +39,7 @@ func (x *executor) Execute(ctx context.Context, agent *helix.Agent, in helix.Inp
 		tenant = in.User.Tenant
 	}
 	return x.start(ctx, engine.OpenRequest{
-		Kind: session.RunExecute, Agent: agent, Tenant: tenant, SessionID: in.SessionID,
+		Kind: session.RunExecute, Agent: agent, Tenant: tenant, SessionID: in.SessionID, New: minted,
 		RequestID: in.RequestID, Input: in, Hooks: in.Hooks,
 	}, in.EphemeralHooks)
 }

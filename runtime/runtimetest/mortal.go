@@ -86,6 +86,19 @@ func (b *frail) Sessions() session.Store { return &frailSessions{b.Backend.Sessi
 // Streams implements [store.Backend].
 func (b *frail) Streams() stream.Manager { return &frailStreams{b.Backend.Streams(), b.faults} }
 
+// StartRun implements [store.Backend]. Its parts are made one after the other if the
+// test wants to be between them.
+func (b *frail) StartRun(ctx context.Context, start *store.StartRun) (*session.Started, *stream.Info, error) {
+	f := b.faults
+	if f.noAppend.Load() || f.appending != nil || f.started != nil {
+		return store.StartThenOpen(ctx, b, start)
+	}
+	if err := f.check(); err != nil {
+		return nil, nil, err
+	}
+	return b.Backend.StartRun(ctx, start)
+}
+
 // Commit implements [store.Backend].
 func (b *frail) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
 	if b.faults.noAppend.Load() {

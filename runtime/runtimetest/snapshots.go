@@ -49,6 +49,13 @@ func (w *witness) Streams() stream.Manager {
 	return &witnessStreams{w.Backend.Streams(), w, session.DefaultTenant}
 }
 
+// StartRun implements [store.Backend].
+func (w *witness) StartRun(ctx context.Context, start *store.StartRun) (*session.Started, *stream.Info, error) {
+	started, info, err := w.Backend.StartRun(ctx, start)
+	w.album.take(ctx, w.Backend, start.Tenant, start.SessionID)
+	return started, info, err
+}
+
 // Commit implements [store.Backend].
 func (w *witness) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
 	done, last, err := w.Backend.Commit(ctx, commit)

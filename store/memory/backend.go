@@ -212,6 +212,11 @@ func orDefault(tenant string) string {
 	return tenant
 }
 
+// StartRun implements [store.Backend].
+func (b *Backend) StartRun(ctx context.Context, start *store.StartRun) (*session.Started, *stream.Info, error) {
+	return store.StartThenOpen(ctx, b, start)
+}
+
 // Commit implements [store.Backend].
 func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
 	tenant := orDefault(commit.Tenant)

@@ -87,12 +87,17 @@ func scanStream(id, producer string, rows pgx.Rows, more ...any) (*streamHead, e
 
 // lock reads a stream and locks it, or returns nil.
 func (s *streams) lock(ctx context.Context, t *tx, id, producer string) (h *streamHead, err error) {
+	s.askLocked(t, id, producer, &h)
+	return h, t.flush(ctx)
+}
+
+// askLocked queues the same.
+func (s *streams) askLocked(t *tx, id, producer string, h **streamHead) {
 	t.exec(lockStream, s.tenant, id)
 	t.ask(func(rows pgx.Rows) (err error) {
-		h, err = scanStream(id, producer, rows)
+		*h, err = scanStream(id, producer, rows)
 		return err
 	}, selectStreamFor, s.tenant, id, s.b.clock(), producer)
-	return h, t.flush(ctx)
 }
 
 const (
@@ -207,13 +212,8 @@ func (s *streams) Reactivate(ctx context.Context, id string, by stream.Producer)
 			info, err = s.create(ctx, t, id, by)
 			return err
 		}
-		if err := h.CheckEpoch(by); err != nil {
-			return err
-		}
-		h.Status, h.EndDoc, h.Output, h.Failure = stream.StatusActive, nil, nil, nil
-		s.reopened(t, h, by)
 		writer = h.writer
-		info, err = h.Describe()
+		info, err = s.reactivate(t, h, by)
 		return err
 	})
 	if err != nil {
@@ -221,6 +221,16 @@ func (s *streams) Reactivate(ctx context.Context, id string, by stream.Producer)
 	}
 	s.b.writers.note(s.key(id), writer)
 	return info, nil
+}
+
+// reactivate queues the reactivation of a stream that is locked.
+func (s *streams) reactivate(t *tx, h *streamHead, by stream.Producer) (*stream.Info, error) {
+	if err := h.CheckEpoch(by); err != nil {
+		return nil, err
+	}
+	h.Status, h.EndDoc, h.Output, h.Failure = stream.StatusActive, nil, nil, nil
+	s.reopened(t, h, by)
+	return h.Describe()
 }
 
 // now returns the store's time; it is queried only if no row that was read
@@ -239,18 +249,24 @@ func (s *streams) create(ctx context.Context, t *tx, id string, by stream.Produc
 	if err != nil {
 		return nil, err
 	}
+	info := s.insert(t, id, by, now)
+	if err := t.flush(ctx); isDuplicate(err, "streams_by_id") {
+		return nil, errAgain // another process has just created it
+	} else if err != nil {
+		return nil, err
+	}
+	return info, nil
+}
+
+// insert queues the row of a new stream.
+func (s *streams) insert(t *tx, id string, by stream.Producer, now time.Time) *stream.Info {
 	h := &streamHead{StreamHead: stored.StreamHead{
 		Info: stream.Info{ID: id, Status: stream.StatusActive, CreatedAt: now, UpdatedAt: now},
 	}}
 	h.Enter(by)
 	t.exec(insertStream, s.tenant, id, h.Status, h.RunID, by.Session, by.Epoch, when(now))
 	s.touched(t, id)
-	if err := t.flush(ctx); isDuplicate(err, "streams_by_id") {
-		return nil, errAgain // another process has just created it
-	} else if err != nil {
-		return nil, err
-	}
-	return &h.Info, nil
+	return &h.Info
 }
 
 // Delete implements [stream.Manager].

@@ -171,7 +171,11 @@ func (s *sessions) rewind(ctx context.Context, commit *session.Commit, d *draft)
 }
 
 // StartRun implements [session.Turns].
-func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (started *session.Started, err error) {
+func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (*session.Started, error) {
+	return s.startRun(ctx, start, nil)
+}
+
+func (s *sessions) startRun(ctx context.Context, start *session.StartRun, o *streamOpening) (started *session.Started, err error) {
 	if err := start.Check(); err != nil {
 		return nil, err
 	}
@@ -184,8 +188,8 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (start
 		return nil, err
 	}
 	err = s.b.transact(ctx, what(start.SessionID, "start run"), func(ctx context.Context, t *tx) (err error) {
-		started, err = s.start(ctx, t, start, d)
-		if isDuplicate(err, "sessions_by_id") {
+		started, err = s.start(ctx, t, start, d, o)
+		if isDuplicate(err, "sessions_by_id") || isDuplicate(err, "streams_by_id") {
 			return errAgain // another process has just created it
 		}
 		return err
@@ -198,8 +202,11 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (start
 
 const nextNumber = `SELECT nextval('helix.session_numbers')`
 
-// start opens a turn on an existing or a new session, in three round trips.
-func (s *sessions) start(ctx context.Context, t *tx, start *session.StartRun, d *draft) (_ *session.Started, err error) {
+// start opens a turn on an existing or a new session, in two round trips, or three if
+// other rows may prevent the change.
+func (s *sessions) start(
+	ctx context.Context, t *tx, start *session.StartRun, d *draft, o *streamOpening,
+) (_ *session.Started, err error) {
 	var (
 		h                  *header
 		existing, sameID   *session.Run
@@ -208,6 +215,7 @@ func (s *sessions) start(ctx context.Context, t *tx, start *session.StartRun, d 
 		now                time.Time
 		id, created, raise = start.SessionID, start.Create != nil, start.Create == nil
 	)
+	o.ask(t)
 	s.askLocked(t, id, &h)
 	t.ask(s.runInto(id, &existing, &damage), byRequest, s.tenant, id, start.Run.RequestID)
 	t.ask(s.runInto(id, &sameID, &damage), byID, s.tenant, id, start.Run.ID)
@@ -249,7 +257,10 @@ func (s *sessions) start(ctx context.Context, t *tx, start *session.StartRun, d 
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.change(ctx, t, d, raise, was)
+	if err := o.open(t, h, run.ID); err != nil {
+		return nil, err
+	}
+	c, err := s.changeLast(ctx, t, d, raise, was)
 	if err != nil {
 		return nil, err
 	}

@@ -85,40 +85,66 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
-// TestRoundTripsOfClose counts the round trips of closing a run, from the last commit
-// on.
-func TestRoundTripsOfClose(t *testing.T) {
+// TestRoundTripsOfRuns counts the round trips of starting and closing runs, the first
+// of a session and those that follow.
+func TestRoundTripsOfRuns(t *testing.T) {
 	t.Parallel()
 	b, trips := openWire(t)
-	b.notifier.close() // notifications are not part of writes
-	for cycle := range 3 {
+	b.notifier.close()     // notifications are not part of writes
+	for cycle := range 3 { // the first ones prepare statements
 		id := fmt.Sprint("s-", cycle)
-		r := newRunner(t, b, id)
-		by := stream.Producer{Session: id, Epoch: r.fence.Epoch, RunID: "run"}
-		if _, err := b.Streams().Reactivate(t.Context(), id, by); err != nil {
-			t.Fatal(err)
+		expect := func(what string, want int64, do func() error) {
+			t.Helper()
+			trips.Store(0)
+			if err := do(); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			if got := trips.Load(); cycle == 2 && got != want {
+				t.Errorf("%s took %d round trips, want %d", what, got, want)
+			}
 		}
 		chunks := []stream.Chunk{{Kind: stream.TextDelta, Delta: "a"}}
-		trips.Store(0)
-		_, _, err := b.Commit(t.Context(), &store.Commit{
-			Commit: &session.Commit{
-				SessionID: id, RunID: "run", Key: "last", Version: r.version, Fence: r.fence,
-				Change: session.Change{Status: session.Completed, Outcome: &session.Outcome{Status: session.RunCompleted}},
-			},
-			Stream: id, Batch: stream.Batch{Producer: by, First: 1, Chunks: chunks},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = b.CloseRun(t.Context(), &store.CloseRun{
-			SessionID: id, Fence: r.fence, Stream: id, By: by, End: &stream.End{Status: stream.EndCompleted},
-			Batch: stream.Batch{Producer: stream.Producer{Session: id + "/close/run", Epoch: by.Epoch, RunID: "run"}, First: 1, Chunks: chunks},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := trips.Load(); cycle == 2 && got != 2 {
-			t.Errorf("the last commit and the close took %d round trips, want 2", got)
+		var version int64
+		for n := range 3 {
+			run := fmt.Sprint("run-", n)
+			start := &session.StartRun{
+				SessionID: id, ExpectVersion: version, Run: session.Run{ID: run, Kind: session.RunExecute}, Owner: "me", TTL: time.Hour,
+				Change: session.Change{
+					Messages: []session.Message{session.UserText("go")}, Status: session.Active, Checkpoint: &session.NewCheckpoint{ID: run},
+				},
+			}
+			if n == 0 {
+				start.Create = &session.State{ID: id, Agent: "tester", Status: session.Active}
+			} else {
+				start.ExpectRun = fmt.Sprint("run-", n-1)
+			}
+			var started *session.Started
+			expect("a start", 2, func() (err error) {
+				started, _, err = b.StartRun(t.Context(), &store.StartRun{StartRun: start, Batch: stream.Batch{
+					Producer: stream.Producer{Session: id + "/open/" + run, Epoch: 1, RunID: run}, First: 1, Chunks: chunks,
+				}})
+				return err
+			})
+			fence, by := started.Lease.Fence(), stream.Producer{Session: id, Epoch: started.Lease.Epoch, RunID: run}
+			expect("the last commit", 1, func() error {
+				done, _, err := b.Commit(t.Context(), &store.Commit{
+					Commit: &session.Commit{
+						SessionID: id, RunID: run, Key: "last", Version: started.Version, Fence: fence,
+						Change: session.Change{Status: session.Completed, Outcome: &session.Outcome{Status: session.RunCompleted}},
+					},
+					Stream: id, Batch: stream.Batch{Producer: by, First: 1, Chunks: chunks},
+				})
+				if err == nil {
+					version = done.Version
+				}
+				return err
+			})
+			expect("a close", 1, func() error {
+				return b.CloseRun(t.Context(), &store.CloseRun{
+					SessionID: id, Fence: fence, Stream: id, By: by, End: &stream.End{Status: stream.EndCompleted},
+					Batch: stream.Batch{Producer: stream.Producer{Session: id + "/close/" + run, Epoch: by.Epoch, RunID: run}, First: 1, Chunks: chunks},
+				})
+			})
 		}
 	}
 }

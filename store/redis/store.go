@@ -234,6 +234,9 @@ const maxEdits = 1000
 type plan struct {
 	batch
 	hints hints
+	// then is a script of the same slot that is sent along, or nil. It must check that
+	// the operations were applied.
+	then *run
 }
 
 // edit reads a session, lets decide plan a change and applies it, unless the
@@ -269,7 +272,11 @@ func (s *sessions) carryOut(ctx context.Context, id, verb, token string, p *plan
 		return nil, err
 	}
 	r := s.writing(id, token, &p.batch)
-	if err := s.b.evalBehind(ctx, name, &p.hints, r); err != nil {
+	runs := []*run{r}
+	if p.then != nil {
+		runs = append(runs, p.then)
+	}
+	if err := s.b.evalBehind(ctx, name, &p.hints, runs...); err != nil {
 		return nil, err
 	}
 	out, err := s.outcome(id, name, r)

@@ -205,7 +205,12 @@ func (s *sessions) afterChange(ctx context.Context, id string, c *session.Change
 }
 
 // StartRun implements [session.Turns].
-func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (started *session.Started, err error) {
+func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (*session.Started, error) {
+	return s.startRun(ctx, start, nil)
+}
+
+// startRun starts a run and sends then, if it is not nil, along; see plan.
+func (s *sessions) startRun(ctx context.Context, start *session.StartRun, then func() *run) (started *session.Started, err error) {
 	if err := start.Check(); err != nil {
 		return nil, err
 	}
@@ -219,6 +224,9 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (start
 	out, err := s.edit(ctx, id, "start run", q, func(v *view) (p *plan, err error) {
 		if started, p, err = s.planStart(start, v); err != nil || p == nil {
 			return p, err
+		}
+		if then != nil {
+			p.then = then()
 		}
 		return p, s.stayForRun(ctx, start, v.header)
 	})

@@ -138,7 +138,11 @@ func roundTrips(t *testing.T, w *wire, client goredis.UniversalClient, limits ma
 			t.Fatal(err)
 		}
 	}
-	// All connections are opened before the counting starts.
+	// All connections are opened, and all nodes have the scripts, before the counting starts.
+	for i := range 20 {
+		other := newTurn(t, s, fmt.Sprint("warm-", i))
+		check(second(m.Reactivate(ctx, other.id, other.by())))
+	}
 	run := newTurn(t, s, "warm")
 	run.commit(session.Change{})
 	_, err := m.Reactivate(ctx, "warm", run.by())
@@ -151,6 +155,14 @@ func roundTrips(t *testing.T, w *wire, client goredis.UniversalClient, limits ma
 			t.Errorf("%s took %d round trips, not %d", what, n, most)
 		}
 	}
+	expect("StartRun with a stream", limits["StartRun"], func() {
+		check(third(b.StartRun(ctx, &store.StartRun{
+			StartRun: startOf("opened", ""), Batch: stream.Batch{
+				Producer: stream.Producer{Session: "opened/open/run-1", Epoch: 1, RunID: "run-1"}, First: 1,
+				Chunks: []stream.Chunk{{Kind: stream.RunStarted}},
+			},
+		})))
+	})
 	expect("StartRun", limits["StartRun"], func() { run = newTurn(t, s, "a") })
 	_, err = m.Reactivate(ctx, "a", run.by())
 	check(err)
@@ -207,6 +219,8 @@ func roundTrips(t *testing.T, w *wire, client goredis.UniversalClient, limits ma
 
 func second[V any](_ V, err error) error { return err }
 
+func third[V, W any](_ V, _ W, err error) error { return err }
+
 // closing returns the close of a run that has ended.
 func (r *turn) closing(streamID string) *store.CloseRun {
 	return &store.CloseRun{
@@ -233,15 +247,20 @@ func newTurn(t testing.TB, s session.Store, id string) *turn { return newTurnOf(
 // newTurnOf is newTurn for a companion of a parent.
 func newTurnOf(t testing.TB, s session.Store, id, parent string) *turn {
 	t.Helper()
-	state := &session.State{ID: id, Agent: "tester", Status: session.Active, UserID: "u", Tags: []string{"t"}, ParentID: parent}
-	started, err := s.StartRun(context.Background(), &session.StartRun{
-		SessionID: id, Create: state,
-		Run: session.Run{ID: "run-1", Kind: session.RunExecute, Runtime: "test"}, Owner: "me", TTL: time.Hour,
-	})
+	started, err := s.StartRun(context.Background(), startOf(id, parent))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &turn{t: t, s: s, id: id, fence: started.Lease.Fence(), version: started.Version}
+}
+
+// startOf returns the start of a run that creates its session.
+func startOf(id, parent string) *session.StartRun {
+	return &session.StartRun{
+		SessionID: id,
+		Create:    &session.State{ID: id, Agent: "tester", Status: session.Active, UserID: "u", Tags: []string{"t"}, ParentID: parent},
+		Run:       session.Run{ID: "run-1", Kind: session.RunExecute, Runtime: "test"}, Owner: "me", TTL: time.Hour,
+	}
 }
 
 func (r *turn) by() stream.Producer {

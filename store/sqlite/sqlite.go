@@ -222,6 +222,11 @@ func (b *Backend) Streams() stream.Manager { return b.lite.Streams() }
 // Locks implements [store.Backend].
 func (b *Backend) Locks() lock.Manager { return b.lite.Locks() }
 
+// StartRun implements [store.Backend]. The run and its stream are one operation.
+func (b *Backend) StartRun(ctx context.Context, start *store.StartRun) (*session.Started, *stream.Info, error) {
+	return b.lite.StartRun(ctx, start)
+}
+
 // Commit implements [store.Backend]. The batch and the commit are one operation.
 func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
 	return b.lite.Commit(ctx, commit)

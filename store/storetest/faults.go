@@ -265,6 +265,43 @@ func (f *Faults) Ready(ctx context.Context) error {
 // Locks implements [store.Backend].
 func (f *Faults) Locks() lock.Manager { return faultyLocks{f, f.inner.Locks()} }
 
+// StartRun implements [store.Backend]. It is three writes, "StartRun", "Reactivate" and
+// "Append", in this order: a fault may leave those before it without the rest.
+func (f *Faults) StartRun(ctx context.Context, s *store.StartRun) (*session.Started, *stream.Info, error) {
+	for i, name := range []string{"StartRun", "Reactivate", "Append"} {
+		when, failed := f.next(name, s.Tenant, s.SessionID)
+		if when == Pass {
+			continue
+		}
+		made := i // how many of them are
+		if when == After {
+			made++
+		}
+		if err := f.startInPart(ctx, s, made); err != nil {
+			return nil, nil, err
+		}
+		return nil, nil, failed
+	}
+	return f.inner.StartRun(ctx, s)
+}
+
+// startInPart makes the first writes of a start.
+func (f *Faults) startInPart(ctx context.Context, s *store.StartRun, made int) error {
+	switch made {
+	case 0:
+		return nil
+	case 3:
+		_, _, err := f.inner.StartRun(ctx, s)
+		return err
+	}
+	started, err := f.inner.Sessions().Tenant(s.Tenant).StartRun(ctx, s.StartRun)
+	if err != nil || started.Existing || made == 1 {
+		return err
+	}
+	_, err = f.inner.Streams().Tenant(s.Tenant).Reactivate(ctx, s.SessionID, s.Producer(started))
+	return err
+}
+
 // Commit implements [store.Backend]. It is two writes, "Append" and "Commit", in
 // this order: a fault may leave the first without the second.
 func (f *Faults) Commit(ctx context.Context, c *store.Commit) (*session.Committed, int64, error) {

@@ -135,6 +135,7 @@ func groups() []group {
 		{"crash", crashCases()},
 		{"linearize", linearizeCases()},
 		{"streams", streamCases()},
+		{"opening", openingCases()},
 		{"together", togetherCases()},
 		{"closing", closingCases()},
 		{"locks", lockCases()},

@@ -63,6 +63,12 @@ func (b *Backend) Streams() stream.Manager { return &streams{b, session.DefaultT
 // Locks implements [store.Backend].
 func (b *Backend) Locks() lock.Manager { return (*locks)(b) }
 
+// StartRun implements [store.Backend]. A database that can write a session and a stream in
+// one transaction does both here.
+func (b *Backend) StartRun(ctx context.Context, start *store.StartRun) (*session.Started, *stream.Info, error) {
+	return store.StartThenOpen(ctx, b, start)
+}
+
 // Commit implements [store.Backend]. A database that can write a stream and a session
 // in one round trip does both here, the batch first.
 func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {

@@ -198,28 +198,32 @@ func (s *streams) Reactivate(ctx context.Context, id string, by stream.Producer)
 	if err := session.CheckID(id); err != nil {
 		return nil, err
 	}
-	err = s.b.Write(ctx, streamVerb(id, "reactivate"), func(t *Tx) error {
-		h, err := s.head(t.Conn, id, by.Session)
-		if err != nil {
-			return err
-		}
-		if h == nil {
-			h = s.newHead(id, s.b.Now())
-		}
-		if err := h.CheckEpoch(by); err != nil {
-			return err
-		}
-		h.Status, h.EndDoc, h.Output, h.Failure = stream.StatusActive, nil, nil, nil
-		if err := s.reopened(t, h, by); err != nil {
-			return err
-		}
-		info, err = h.Describe()
+	err = s.b.Write(ctx, streamVerb(id, "reactivate"), func(t *Tx) (err error) {
+		info, err = s.reactivate(t, id, by)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	return info, nil
+}
+
+func (s *streams) reactivate(t *Tx, id string, by stream.Producer) (*stream.Info, error) {
+	h, err := s.head(t.Conn, id, by.Session)
+	if err != nil {
+		return nil, err
+	}
+	if h == nil {
+		h = s.newHead(id, s.b.Now())
+	}
+	if err := h.CheckEpoch(by); err != nil {
+		return nil, err
+	}
+	h.Status, h.EndDoc, h.Output, h.Failure = stream.StatusActive, nil, nil, nil
+	if err := s.reopened(t, h, by); err != nil {
+		return nil, err
+	}
+	return h.Describe()
 }
 
 // Delete implements [stream.Manager].

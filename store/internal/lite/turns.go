@@ -8,6 +8,7 @@ import (
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/internal/stored"
+	"github.com/helixagents/helix/stream"
 )
 
 // Commit implements [session.Turns].
@@ -93,7 +94,38 @@ func (s *sessions) commit(t *Tx, h *header, commit *session.Commit, d *draft) (*
 }
 
 // StartRun implements [session.Turns].
-func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (started *session.Started, err error) {
+func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (*session.Started, error) {
+	return s.startBefore(ctx, start, func(*Tx, *session.Started) error { return nil })
+}
+
+// StartRun is the StartRun of [store.Backend]. The run and its stream are one
+// operation.
+func (b *Backend) StartRun(ctx context.Context, start *store.StartRun) (*session.Started, *stream.Info, error) {
+	m := &streams{b, cmp.Or(start.Tenant, session.DefaultTenant)}
+	chunks, err := stored.EncodeBatch(start.SessionID, &start.Batch, b.MaxChunk)
+	if err != nil {
+		return nil, nil, err
+	}
+	var info *stream.Info
+	s := &sessions{b, m.tenant}
+	started, err := s.startBefore(ctx, start.StartRun, func(t *Tx, started *session.Started) (err error) {
+		if info, err = m.reactivate(t, start.SessionID, start.Producer(started)); err != nil {
+			return err
+		}
+		info.Last, err = m.append(t, start.SessionID, start.Batch.Producer, start.Batch.First, chunks)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return started, info, nil
+}
+
+// startBefore starts a run before the writes of then, which are not made if the
+// request has started the run before.
+func (s *sessions) startBefore(
+	ctx context.Context, start *session.StartRun, then func(*Tx, *session.Started) error,
+) (started *session.Started, err error) {
 	if err := start.Check(); err != nil {
 		return nil, err
 	}
@@ -122,8 +154,10 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (start
 				return nil
 			}
 		}
-		started, err = s.start(t, h, start, d)
-		return err
+		if started, err = s.start(t, h, start, d); err != nil {
+			return err
+		}
+		return then(t, started)
 	})
 	if err != nil {
 		return nil, err

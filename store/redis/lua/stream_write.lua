@@ -96,6 +96,24 @@ act.reactivate = function()
   return { 'ok' }
 end
 
+-- as for reactivate, but without the epoch, which is in the session's header; the owner of the lease; then as for append. Opens
+-- the stream for a run that has just been started, and appends its first chunks. Does nothing if another run, or none, was
+-- started.
+act.open = function()
+  local session = call('HMGET', K.h, 'run', 'owner', 'epoch')
+  if session[1] ~= A[7] or session[2] ~= A[10] then return { 'idle' } end
+  local was = A
+  A = { was[1], was[2], was[3], was[4], was[5], session[3], was[7], was[8], was[9] }
+  local done = act.reactivate()
+  if done[1] ~= 'ok' then return done end
+  head[2], head[5] = 'active', was[7]
+  A = { was[1], was[2], 'append', was[4] }
+  for i = 11, #was do A[#A + 1] = was[i] end
+  done = act.append()
+  if done[1] ~= 'ok' then return done end
+  return { 'ok', done[2], call('HMGET', K.S, 'run', 'created', 'updated', 'bytes'), whole(floor) }
+end
+
 -- producer, epoch, run, own, status, end, output, failure, how many milliseconds its chunks stay or 0; then, if chunks must be
 -- there, a field of the header with the value that they have left: does nothing to a stream that a later epoch has written to,
 -- or that is closed for good
@@ -147,5 +165,5 @@ act.delete = function()
   return { 'ok' }
 end
 
-if not exists and A[3] ~= 'reactivate' then return { 'missing' } end
+if not exists and A[3] ~= 'reactivate' and A[3] ~= 'open' then return { 'missing' } end
 return act[A[3]]()
