@@ -83,11 +83,18 @@ func startIn(t *testing.T, dir string, env []string, args ...string) *program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &program{t: t, cmd: exec.Command(self, args...), out: newOutput(), err: newOutput(), done: make(chan struct{})}
+	return startOther(t, self, dir, env, args...)
+}
+
+// startOther is startIn for a program in a file of its own.
+func startOther(t *testing.T, file, dir string, env []string, args ...string) *program {
+	t.Helper()
+	p := &program{t: t, cmd: exec.Command(file, args...), out: newOutput(), err: newOutput(), done: make(chan struct{})}
 	p.cmd.Dir = dir
 	// The race detector would wait a second at every exit.
 	p.cmd.Env = append([]string{beProgram + "=1", "GORACE=atexit_sleep_ms=0"}, env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.err
+	var err error
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}

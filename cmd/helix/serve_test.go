@@ -37,7 +37,17 @@ var serving = regexp.MustCompile(`(?m)^helix: serving on http://(\S+)$`)
 // one, and returns once it can be reached.
 func serve(t *testing.T, dir string, args ...string) *daemon {
 	t.Helper()
-	d := &daemon{program: startIn(t, dir, nil, append([]string{"serve", "--addr", "127.0.0.1:0"}, args...)...)}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serveOther(t, self, dir, args...)
+}
+
+// serveOther is serve for a program in a file of its own.
+func serveOther(t *testing.T, file, dir string, args ...string) *daemon {
+	t.Helper()
+	d := &daemon{program: startOther(t, file, dir, nil, append([]string{"serve", "--addr", "127.0.0.1:0"}, args...)...)}
 	d.await(d.err, "\n  data: ")
 	d.addr = serving.FindStringSubmatch(d.err.String())[1]
 	d.Client = d.as("")
