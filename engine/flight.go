@@ -80,7 +80,7 @@ type settled struct {
 func (s *settled) json() json.RawMessage {
 	part := &s.message.Parts[0]
 	// A string without escapes is encoded as the tool returned it.
-	if part.Output == nil && s.output != nil && len(s.output) == len(part.Text)+len(`""`) {
+	if n := len(s.output); part.Output == nil && n == len(part.Text)+len(`""`) && string(s.output[1:n-1]) == part.Text {
 		return s.output
 	}
 	return part.ResultJSON()

@@ -104,13 +104,16 @@ func (h *Handle) Result(ctx context.Context) (*helix.Result, error) {
 			return nil, context.Cause(ctx)
 		}
 	}
+	reached := time.Now() // when the store last answered
 	for wait := pollFirst; ; wait = min(2*wait, pollMost) {
-		run, err := h.read(ctx, sessions, h.run.ID)
-		if err != nil {
-			return nil, err
-		}
-		if run.Status.Ended() && run.Outcome != nil {
+		run, err := sessions.Run(ctx, h.key.ID, h.run.ID)
+		switch {
+		case err == nil && run.Status.Ended() && run.Outcome != nil:
 			return h.result(ctx, sessions, run)
+		case err == nil:
+			reached = time.Now()
+		case !session.IsRetryable(err) || time.Since(reached) > patience:
+			return nil, err
 		}
 		if err := retry.Sleep(ctx, wait); err != nil {
 			return nil, err
@@ -118,11 +121,9 @@ func (h *Handle) Result(ctx context.Context) (*helix.Result, error) {
 	}
 }
 
-// read reads the record of a run. A store that is away for a moment must not end a
-// wait of hours.
-func (h *Handle) read(ctx context.Context, sessions session.Store, runID string) (*session.Run, error) {
-	return retry.Do(ctx, func() (*session.Run, error) { return sessions.Run(ctx, h.key.ID, runID) })
-}
+// patience is how long waiting for a result goes on while the store is unavailable: a
+// server that restarts must not end a wait of hours.
+const patience = 5 * time.Second
 
 // maxContinued bounds how many runs the usage of a result is summed over.
 const maxContinued = 1000
@@ -130,7 +131,7 @@ const maxContinued = 1000
 func (h *Handle) result(ctx context.Context, sessions session.Store, run *session.Run) (*helix.Result, error) {
 	used := run.Usage
 	for at := run; at.Kind != session.RunExecute && at.PreviousRunID != "" && at.Turn > run.Turn-maxContinued; {
-		before, err := h.read(ctx, sessions, at.PreviousRunID)
+		before, err := retry.Do(ctx, func() (*session.Run, error) { return sessions.Run(ctx, h.key.ID, at.PreviousRunID) })
 		if errors.Is(err, session.ErrNotFound) || errors.Is(err, session.ErrCorrupt) {
 			break // the result of this run stands without it
 		}

@@ -77,7 +77,7 @@ func (h *Handler) Open(ctx context.Context, req OpenRequest) (*Opened, error) {
 		if !errors.Is(err, session.ErrStale) && !errors.Is(err, session.ErrExists) && !errors.Is(err, session.ErrAnswered) {
 			break
 		}
-		if errors.Is(err, session.ErrExists) && req.Input.Branch != nil {
+		if errors.Is(err, session.ErrExists) && req.Input.Branch != nil && req.RequestID == "" {
 			break
 		}
 		req.New = false

@@ -75,8 +75,8 @@ func (m Mix) RenewLeases(ctx context.Context, leases []session.Held, ttl time.Du
 }
 
 // Signals implements [Backend].
-func (m Mix) Signals(ctx context.Context, notify func(session.Signal)) {
-	m.SessionsOf.Signals(ctx, notify)
+func (m Mix) Signals(notify func(session.Signal)) (stop func()) {
+	return m.SessionsOf.Signals(notify)
 }
 
 // Ready implements [Backend].

@@ -41,13 +41,13 @@ type Backend interface {
 	// their trees with the same owner, in one round trip where the backend can. The
 	// results are in the order of the leases.
 	RenewLeases(ctx context.Context, leases []session.Held, ttl time.Duration) []session.Renewed
-	// Signals calls notify for each stop that is requested and each wake that is put, by
-	// any process, until ctx ends or the backend is closed: at once where the store can
-	// notify processes, otherwise within a few poll intervals. A backend that can do
-	// neither announces only what it writes itself. A signal may be lost or repeated:
-	// what it announces is in the store.
-	// notify must neither wait nor call the backend.
-	Signals(ctx context.Context, notify func(session.Signal))
+	// Signals has notify called for each stop that is requested and each wake that is
+	// put, by any process, until stop is called or the backend is closed: at once where
+	// the store can notify processes, otherwise within a few poll intervals. A backend
+	// that can do neither announces only what it writes itself. A signal may be lost or
+	// repeated: what it announces is in the store. notify must neither wait nor call the
+	// backend.
+	Signals(notify func(session.Signal)) (stop func())
 	// Ready returns nil if the backend can do its work, and otherwise the reason. It
 	// checks that the server answers, that the data is still the data that was opened,
 	// and that writes succeed; it tries a write without visible effect, at most every

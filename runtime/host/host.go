@@ -169,7 +169,7 @@ func (h *Host) Start() {
 		h.loops.Go(func() { h.sendStops(ctx) })
 	}
 	h.loops.Go(func() { h.sweeps(ctx) })
-	h.loops.Go(func() { h.listen(ctx) })
+	h.listen(ctx)
 }
 
 // every calls do once per interval, until ctx ends.

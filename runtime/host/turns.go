@@ -222,7 +222,8 @@ func (h *Host) renewLeases(ctx context.Context) {
 	}
 	h.mu.Unlock()
 	began := sinceStart()
-	renewing, cancel := context.WithTimeout(ctx, h.cfg.LeaseTTL) // after which it is too late
+	// A connection that hangs must leave time for another attempt.
+	renewing, cancel := context.WithTimeout(ctx, max(h.cfg.Heartbeat, time.Second))
 	defer cancel()
 	failed := h.handler.Renew(renewing, h.cfg.LeaseTTL, runs...)
 	for i, t := range turns {

@@ -33,25 +33,28 @@ func (h *Host) expireSession(ctx context.Context, due session.Due) {
 	}
 }
 
-// sweepWakes delivers the wakes that are due. It reports whether one has to be delivered
-// again, because what it announces has not arrived.
-func (h *Host) sweepWakes(ctx context.Context) (early bool) {
-	request := session.WakeRequest{Limit: sweepPage}
+// sweepWakes delivers the wakes that are due.
+func (h *Host) sweepWakes(ctx context.Context) {
+	h.eachWake(ctx, nil, func(wake session.Wake) { h.deliver(ctx, wake) })
+}
+
+// eachWake calls do for each wake after the given one.
+func (h *Host) eachWake(ctx context.Context, after *session.Wake, do func(session.Wake)) {
+	request := session.WakeRequest{Limit: sweepPage, After: after}
 	for range sweepPages {
 		page, err := h.cfg.Backend.Sessions().Wakes(ctx, request)
 		if err != nil {
 			h.sweepFailed(ctx, "wakes", err)
-			return early
+			return
 		}
 		for _, wake := range page {
-			early = h.deliver(ctx, wake) || early
+			do(wake)
 		}
 		if len(page) < sweepPage {
-			return early
+			return
 		}
 		request.After = &page[len(page)-1]
 	}
-	return early
 }
 
 // deliver delivers a wake, if the agent of the session that it is for is registered here.

@@ -145,8 +145,8 @@ func (b *frail) RenewLeases(ctx context.Context, leases []session.Held, ttl time
 }
 
 // Signals implements [store.Backend].
-func (b *frail) Signals(ctx context.Context, notify func(session.Signal)) {
-	b.Backend.Signals(ctx, func(signal session.Signal) {
+func (b *frail) Signals(notify func(session.Signal)) (stop func()) {
+	return b.Backend.Signals(func(signal session.Signal) {
 		if b.faults.check() == nil && !b.faults.deaf.Load() {
 			notify(signal)
 		}

@@ -48,6 +48,4 @@ func (b *Backend) renewLease(held *session.Held, expires time.Time) (out session
 }
 
 // Signals implements [store.Backend].
-func (b *Backend) Signals(ctx context.Context, notify func(session.Signal)) {
-	b.signals.Listen(ctx, notify)
-}
+func (b *Backend) Signals(notify func(session.Signal)) (stop func()) { return b.signals.Listen(notify) }

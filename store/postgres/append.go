@@ -112,6 +112,14 @@ func (a *addition) scan(id, producer string) func(pgx.Rows) error {
 	}
 }
 
+// added tells readers of a batch, if it was added.
+func (s *streams) added(id string, by stream.Producer, a *addition, batch *stored.Batch) {
+	if a.last != nil {
+		s.b.published(s.key(id), a.number, *a.last, batch)
+		s.b.writers.note(s.key(id), by.Session)
+	}
+}
+
 // append adds a batch and returns the sequence of its last chunk.
 func (s *streams) append(ctx context.Context, id string, by stream.Producer, first int64, chunks []stored.Chunk, locked bool) (int64, error) {
 	if len(chunks) == 0 {
@@ -120,7 +128,7 @@ func (s *streams) append(ctx context.Context, id string, by stream.Producer, fir
 	var a addition
 	batch := stored.Join(chunks)
 	args := s.appendArgs(id, by, first, len(chunks), &batch)
-	add := part{s.b.sql(appendBatch), args, a.scan(id, by.Session)}
+	add := part{s.b.sql(appendBatch), args, a.scan(id, by.Session), func() { s.added(id, by, &a, &batch) }}
 	err := s.b.carry(ctx, locked, lockStream, s.tenant, id, add)
 	switch {
 	case err != nil:
@@ -128,8 +136,6 @@ func (s *streams) append(ctx context.Context, id string, by stream.Producer, fir
 	case a.h == nil:
 		return 0, notFound("stream %s", id)
 	case a.last != nil:
-		s.b.published(s.key(id), a.number, *a.last, &batch)
-		s.b.writers.note(s.key(id), by.Session)
 		return *a.last, nil
 	case !a.fresh:
 		return 0, errAgain

@@ -199,7 +199,7 @@ func (s *sessions) changeCall(ctx context.Context, id, verb, messageID, callID s
 			return err
 		}
 		all := append([]any{s.tenant, id, messageID, callID}, args...)
-		if err := s.b.carry(ctx, locked, lockOnly, s.tenant, id, part{s.b.sql(query), all, scan}); err != nil {
+		if err := s.b.carry(ctx, locked, lockOnly, s.tenant, id, part{query: s.b.sql(query), args: all, row: scan}); err != nil {
 			locked = locked || errors.Is(err, errAlone)
 			return err
 		}

@@ -80,32 +80,27 @@ func (c *runClose) send(ctx context.Context) error {
 	batch, next := stored.Join(c.chunks), c.Batch.First+int64(len(c.chunks))
 	c.added, c.ended, c.closed = addition{}, false, false
 	parts := []part{{
-		s.b.sql(appendBatch), s.appendArgs(c.Stream, by, c.Batch.First, len(c.chunks), &batch), c.added.scan(c.Stream, by.Session),
+		query: s.b.sql(appendBatch), args: s.appendArgs(c.Stream, by, c.Batch.First, len(c.chunks), &batch),
+		row: c.added.scan(c.Stream, by.Session), done: func() { s.added(c.Stream, by, &c.added, &batch) },
 	}}
 	status := "active"
 	if how := c.how; how != nil {
 		status = string(how.Status)
-		parts = append(parts, part{s.b.sql(endStream), []any{
+		parts = append(parts, part{query: s.b.sql(endStream), args: []any{
 			s.tenant, c.Stream, by.Session, by.Epoch, next, how.Status, how.End, how.Output, how.Failure, s.b.clock(),
 			c.By.RunID, c.By.Session, c.By.Epoch,
-		}, noted(&c.ended)})
+		}, row: noted(&c.ended), done: func() {
+			if c.ended {
+				s.b.changed(s.key(c.Stream))
+			}
+		}})
 	}
-	parts = append(parts, part{s.b.sql(closeRun), []any{
+	parts = append(parts, part{query: s.b.sql(closeRun), args: []any{
 		s.tenant, c.SessionID, c.Fence.Owner, c.Fence.Epoch, c.Stream, by.Session, by.Epoch, next, status,
-	}, noted(&c.closed)})
-	if err := c.carry(ctx, parts); err != nil {
-		c.alone = c.alone || errors.Is(err, errAlone)
-		return err
-	}
-	key := s.key(c.Stream)
-	if c.added.last != nil {
-		s.b.published(key, c.added.number, *c.added.last, &batch)
-		s.b.writers.note(key, by.Session)
-	}
-	if c.ended {
-		s.b.changed(key)
-	}
-	return nil
+	}, row: noted(&c.closed)})
+	err := c.carry(ctx, parts)
+	c.alone = c.alone || errors.Is(err, errAlone)
+	return err
 }
 
 func (c *runClose) carry(ctx context.Context, parts []part) error {

@@ -117,7 +117,7 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (committe
 			spared, number = s.b.known.spare(s.tenant, commit, d)
 		}
 		text, args := s.changeStatement(spared, guard{Commit: commit, number: number}, true)
-		err := s.b.carry(ctx, locked, lockOnly, s.tenant, commit.SessionID, part{text, args, c.scan})
+		err := s.b.carry(ctx, locked, lockOnly, s.tenant, commit.SessionID, part{query: text, args: args, row: c.scan})
 		if err != nil {
 			locked = locked || errors.Is(err, errAlone)
 			return err
@@ -155,9 +155,7 @@ func (s *sessions) settleCommit(c *changed, commit *session.Commit, d *draft) (*
 	}
 	if c.ok {
 		s.b.known.note(s.tenant, &c.is, d)
-		if d.Wake != nil {
-			s.b.signal(session.Signal{Key: session.Key{Tenant: s.tenant, ID: d.Wake.SessionID}})
-		}
+		s.signalWake(d)
 		s.b.snapshots.consider(c.is.number, s.tenant, commit.SessionID, c.is.snapshotBytes, c.is.deltaBytes)
 		return c.committed(d), nil
 	}
@@ -177,6 +175,13 @@ func (s *sessions) settleCommit(c *changed, commit *session.Commit, d *draft) (*
 		return nil, err
 	}
 	return nil, errAgain // the row has changed again since
+}
+
+// signalWake announces the wake that a change has put, if any.
+func (s *sessions) signalWake(d *draft) {
+	if d.Wake != nil {
+		s.b.signal(session.Signal{Key: session.Key{Tenant: s.tenant, ID: d.Wake.SessionID}})
+	}
 }
 
 // conflict converts a violation of a unique index to the domain's error.

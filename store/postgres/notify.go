@@ -45,8 +45,8 @@ func (b *Backend) signal(s session.Signal) {
 
 // Signals implements [store.Backend]. Without LISTEN, see [Config].NoListen, only what
 // this process writes is announced.
-func (b *Backend) Signals(ctx context.Context, notify func(session.Signal)) {
-	b.watch.signals.Listen(ctx, notify)
+func (b *Backend) Signals(notify func(session.Signal)) (stop func()) {
+	return b.watch.signals.Listen(notify)
 }
 
 // The names of notification channels begin with these.
@@ -235,6 +235,7 @@ func (w *watch) listenOnce(ctx context.Context) error {
 	}
 	w.listening.Store(true)
 	w.hub.NotifyAll() // of what was written before
+	w.signals.Announce(session.Signal{})
 	for {
 		n, err := w.await(ctx, conn)
 		if err != nil {

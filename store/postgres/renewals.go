@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,7 +13,8 @@ import (
 
 const (
 	// A row that another transaction has locked is skipped: a renewal that waited for
-	// one would make all others wait. The members of a tree follow their root only if
+	// one would make all others wait. For a member of a tree, the next renewal has to do.
+	// The members of a tree follow their root only if
 	// its lease was renewed, which the join ensures.
 	renewLeases = `
 WITH held AS (
@@ -75,24 +77,49 @@ func (b *Backend) RenewLeases(ctx context.Context, leases []session.Held, ttl ti
 	}
 	err := b.repeat(ctx, "renew leases", func() error {
 		clear(out)
-		return b.send(ctx, part{b.sql(selectReadable), nil, b.noteLevel}, part{
-			b.sql(renewLeases), []any{tenants, ids, owners, epochs, ttl.Microseconds(), b.clock()}, renewed,
+		clear(done)
+		return b.send(ctx, part{query: b.sql(selectReadable), row: b.noteLevel}, part{
+			query: b.sql(renewLeases), args: []any{tenants, ids, owners, epochs, ttl.Microseconds(), b.clock()}, row: renewed,
 		})
 	})
 	if err != nil {
 		return session.NotRenewed(leases, err)
 	}
+	var working sync.WaitGroup
+	slots := make(chan struct{}, renewers)
 	for i, held := range leases {
-		if !done[i] {
-			out[i] = (&sessions{b, tenants[i]}).renew(ctx, held.ID, held.Fence, ttl)
+		if done[i] {
+			continue
 		}
+		slots <- struct{}{}
+		working.Go(func() {
+			defer func() { <-slots }()
+			out[i] = (&sessions{b, tenants[i]}).renew(ctx, held.ID, held.Fence, ttl)
+		})
 	}
+	working.Wait()
 	return out
 }
 
-// renew renews one lease. It waits for the session's row.
+// renewers is how many leases that were not renewed together are renewed at the same
+// time.
+const renewers = 8
+
+// limitRenewal is short, because all other leases wait for their next renewal
+// meanwhile. A row that stays locked is left to that one.
+const limitRenewal = "SET LOCAL lock_timeout = '200ms'"
+
+// renew renews one lease. It waits a moment for the session's row.
 func (s *sessions) renew(ctx context.Context, id string, fence session.Fence, ttl time.Duration) (out session.Renewed) {
-	out.Err = s.write(ctx, id, "renew lease", func(_ context.Context, t *tx, h *header) error {
+	out.Err = s.b.transact(ctx, what(id, "renew lease"), func(ctx context.Context, t *tx) error {
+		t.exec(limitRenewal)
+		h, err := s.lock(ctx, t, id)
+		if err != nil {
+			return err
+		}
+		if h == nil {
+			return session.NotFound(id)
+		}
 		if err := h.CheckFence(fence); err != nil {
 			return err
 		}

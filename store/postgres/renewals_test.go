@@ -68,12 +68,17 @@ func TestRenewalWaitsForNobody(t *testing.T) {
 			t.Fatal("the renewal of y waits for x")
 		}
 	}
+	out := <-done // while x is locked
 	if err := held.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for i, renewed := range <-done {
-		if renewed.Err != nil {
-			t.Errorf("lease %d: %v", i, renewed.Err)
-		}
+	if err := out[0].Err; !session.IsRetryable(err) {
+		t.Errorf("the lease of x: %v", err)
+	}
+	if out[1].Err != nil {
+		t.Errorf("the lease of y: %v", out[1].Err)
+	}
+	if err := renewLease(t.Context(), b, "x", x.fence, 2*time.Hour); err != nil {
+		t.Errorf("the lease of x, later: %v", err)
 	}
 }

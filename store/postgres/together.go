@@ -71,13 +71,7 @@ func (j *joint) send(ctx context.Context) error {
 		}
 		b.writers.forget(key)
 	}
-	if err := j.sendInTurn(ctx); err != nil {
-		return err
-	}
-	if j.added.last != nil {
-		b.writers.note(key, by.Session)
-	}
-	return nil
+	return j.sendInTurn(ctx)
 }
 
 // sendAsOne sends one statement that adds the batch and makes the change. If the
@@ -89,7 +83,7 @@ func (j *joint) sendAsOne(ctx context.Context) error {
 	text, args := j.sessions.changeStatement(spared, guard{
 		Commit: j.commit.Commit, chunks: &chunksPart{j.commit.Stream, j.commit.Batch.Producer, j.commit.Batch.First, j.next(), j.batch}, number: number,
 	}, true)
-	return j.carry(ctx, part{text, args, func(rows pgx.Rows) error {
+	return j.carry(ctx, part{query: text, args: args, done: j.tell, row: func(rows pgx.Rows) error {
 		r := rawRow{rows: rows, values: rows.RawValues()}
 		if r.null(lastColumn) {
 			return nil
@@ -113,13 +107,20 @@ func (j *joint) sendInTurn(ctx context.Context) error {
 		Commit: j.commit.Commit, batch: &batchGuard{j.commit.Stream, by, j.next()}, number: number,
 	}, true)
 	return j.carry(ctx,
-		part{b.sql(appendBatch), j.streams.appendArgs(j.commit.Stream, by, j.commit.Batch.First, len(j.chunks), &j.batch), j.added.scan(j.commit.Stream, by.Session)},
-		part{text, args, j.made.scan},
+		part{
+			query: b.sql(appendBatch), args: j.streams.appendArgs(j.commit.Stream, by, j.commit.Batch.First, len(j.chunks), &j.batch),
+			row: j.added.scan(j.commit.Stream, by.Session), done: j.tell,
+		},
+		part{query: text, args: args, row: j.made.scan},
 	)
 }
 
-// carry sends statements as one transaction, and notifies readers if the batch was
-// added.
+// tell tells readers of the batch.
+func (j *joint) tell() {
+	j.streams.added(j.commit.Stream, j.commit.Batch.Producer, &j.added, &j.batch)
+}
+
+// carry sends statements as one transaction.
 func (j *joint) carry(ctx context.Context, parts ...part) error {
 	b := j.streams.b
 	var err error
@@ -128,14 +129,8 @@ func (j *joint) carry(ctx context.Context, parts ...part) error {
 	} else {
 		err = b.lanes.carry(ctx, j.sessions.tenant+"/"+j.commit.Stream+"/"+j.commit.SessionID, parts...)
 	}
-	if err != nil {
-		j.alone = j.alone || errors.Is(err, errAlone)
-		return err
-	}
-	if j.added.last != nil {
-		b.published(j.streams.key(j.commit.Stream), j.added.number, *j.added.last, &j.batch)
-	}
-	return nil
+	j.alone = j.alone || errors.Is(err, errAlone)
+	return err
 }
 
 // settle returns the results of both. A commit that was applied had its batch in

@@ -161,6 +161,7 @@ func (s *sessions) rewind(ctx context.Context, commit *session.Commit, d *draft)
 		c, err := s.changeBy(ctx, t, rest, commit, true, h.Saw())
 		if err == nil {
 			committed = c.committed(d)
+			t.done = append(t.done, func() { s.signalWake(d) })
 		}
 		return err
 	})
@@ -189,6 +190,9 @@ func (s *sessions) startRun(ctx context.Context, start *session.StartRun, o *str
 	}
 	err = s.b.transact(ctx, what(start.SessionID, "start run"), func(ctx context.Context, t *tx) (err error) {
 		started, err = s.start(ctx, t, start, d, o)
+		if err == nil && !started.Existing {
+			t.done = append(t.done, func() { s.signalWake(d) })
+		}
 		if isDuplicate(err, "sessions_by_id") || isDuplicate(err, "streams_by_id") {
 			return errAgain // another process has just created it
 		}

@@ -180,6 +180,7 @@ type part struct {
 	query string
 	args  []any
 	row   func(pgx.Rows) error
+	done  func() // called once the transaction is committed, even if the caller has left; may be nil
 }
 
 // send sends statements as one transaction, in one round trip.
@@ -190,7 +191,11 @@ func (b *Backend) send(ctx context.Context, parts ...part) error {
 			return err
 		}
 		defer rows.Close()
-		return eachRow(rows, parts[0].row)
+		if err := eachRow(rows, parts[0].row); err != nil {
+			return err
+		}
+		committed(parts)
+		return nil
 	}
 	batch := &pgx.Batch{}
 	for _, p := range parts {
@@ -199,7 +204,19 @@ func (b *Backend) send(ctx context.Context, parts ...part) error {
 			queued.Query(func(rows pgx.Rows) error { return eachRow(rows, p.row) })
 		}
 	}
-	return b.pool.SendBatch(ctx, batch).Close()
+	if err := b.pool.SendBatch(ctx, batch).Close(); err != nil {
+		return err
+	}
+	committed(parts)
+	return nil
+}
+
+func committed(parts []part) {
+	for _, p := range parts {
+		if p.done != nil {
+			p.done()
+		}
+	}
 }
 
 // carry sends a statement that locks a row and decides on it, perhaps together with

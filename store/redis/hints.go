@@ -264,18 +264,28 @@ func (b *Backend) evalEach(ctx context.Context, s *script, groups []*slotArgs) e
 }
 
 // evalSlots runs scripts of several slots: in one round trip to each node, unless
-// replicas are waited for.
+// replicas are waited for. Then each is sent separately, several at a time.
 func (b *Backend) evalSlots(ctx context.Context, runs []*run) {
 	switch {
 	case len(runs) == 0:
-	case b.config.WaitReplicas > 0: // each slot separately
+	case b.config.WaitReplicas > 0:
+		var working sync.WaitGroup
+		slots := make(chan struct{}, replicating)
 		for _, r := range runs {
-			b.evalReplicated(ctx, r)
+			slots <- struct{}{}
+			working.Go(func() {
+				defer func() { <-slots }()
+				b.evalReplicated(ctx, r)
+			})
 		}
+		working.Wait()
 	default:
 		b.evalAll(ctx, runs...)
 	}
 }
+
+// replicating is how many scripts wait for replicas at the same time.
+const replicating = 16
 
 func groupRuns(s *script, groups []*slotArgs) []*run {
 	runs := make([]*run, len(groups))

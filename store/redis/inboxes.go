@@ -68,7 +68,7 @@ func (s *sessions) PutWake(ctx context.Context, wake session.Wake) error {
 		return r.domain(wake.SessionID)
 	}
 	if err == nil {
-		s.b.signal(ctx, session.Signal{Key: session.Key{Tenant: s.tenant, ID: wake.SessionID}})
+		s.b.signal(session.Signal{Key: session.Key{Tenant: s.tenant, ID: wake.SessionID}})
 	}
 	return err
 }

@@ -81,6 +81,13 @@ func (b *Backend) sendRenewals(ctx context.Context, renewals []*renewal, ttl tim
 	if err != nil {
 		return err
 	}
+	runs := make([]*run, len(renewals))
+	for i, r := range renewals {
+		runs[i] = r.run
+	}
+	if b.config.WaitReplicas > 0 {
+		b.evalSlots(ctx, runs)
+	}
 	pipe := b.client.Pipeline()
 	renewed, reminded := make([]*goredis.Cmd, len(renewals)), make([]*goredis.Cmd, len(reminders))
 	for i, r := range renewals {
@@ -97,14 +104,17 @@ func (b *Backend) sendRenewals(ctx context.Context, renewals []*renewal, ttl tim
 	if err := b.noteFormat(readable); err != nil {
 		return err
 	}
-	for i, r := range renewals {
-		if renewed[i] != nil {
-			r.run.out, r.run.err = renewed[i].Result()
+	var missed []*run // by servers that do not have the script
+	for i, r := range runs {
+		if renewed[i] == nil {
+			continue
 		}
-		if renewed[i] == nil || goredis.HasErrorPrefix(r.run.err, "NOSCRIPT") {
-			r.run.out, r.run.err = b.eval(ctx, r.run.script, r.run.keys, r.run.args)
+		if r.out, r.err = renewed[i].Result(); goredis.HasErrorPrefix(r.err, "NOSCRIPT") {
+			r.whole = true
+			missed = append(missed, r)
 		}
 	}
+	b.evalSlots(ctx, missed)
 	for i, r := range reminders {
 		err := reminded[i].Err()
 		if goredis.HasErrorPrefix(err, "NOSCRIPT") {

@@ -26,7 +26,7 @@ func (s *sessions) RequestStop(ctx context.Context, id string, stop session.Stop
 	}
 	stands := *out.Stop
 	stands.RunID = stop.RunID
-	s.b.signal(ctx, session.Signal{Key: session.Key{Tenant: s.tenant, ID: id}, StopOf: stop.RunID})
+	s.b.signal(session.Signal{Key: session.Key{Tenant: s.tenant, ID: id}, StopOf: stop.RunID})
 	return stands, nil
 }
 

@@ -200,7 +200,7 @@ func (s *sessions) afterChange(ctx context.Context, id string, c *session.Change
 		if err := s.moveWake(ctx, id, c.Wake); err != nil {
 			s.b.config.Logger.WarnContext(ctx, "a wake could not be moved; a sweep will deliver it", "tenant", s.tenant, "session", id, "error", err)
 		}
-		s.b.signal(ctx, session.Signal{Key: session.Key{Tenant: s.tenant, ID: c.Wake.SessionID}})
+		s.b.signal(session.Signal{Key: session.Key{Tenant: s.tenant, ID: c.Wake.SessionID}})
 	}
 }
 

@@ -23,6 +23,7 @@ type watch struct {
 	signals *feed.Signals
 	done    sync.WaitGroup
 	wanted  chan struct{} // tells keep that readers or listeners were added or removed
+	publish chan session.Signal
 
 	mu       sync.Mutex
 	pubsub   *goredis.PubSub // set once
@@ -31,7 +32,10 @@ type watch struct {
 }
 
 func newWatch(b *Backend) *watch {
-	w := &watch{b: b, hub: feed.NewHub[string](), signals: feed.NewSignals(), wanted: make(chan struct{}, 1)}
+	w := &watch{
+		b: b, hub: feed.NewHub[string](), signals: feed.NewSignals(), wanted: make(chan struct{}, 1), publish: make(chan session.Signal, maxSignals),
+	}
+	w.done.Go(w.tell)
 	w.hub.Added = func(string, int) { w.start(false) }
 	w.hub.Removed = func(string, int) { w.want() }
 	w.signals.First = func() { w.start(true) }
@@ -124,7 +128,11 @@ func (w *watch) listen(pubsub *goredis.PubSub) {
 				w.hub.Notify(m.Channel)
 			}
 		case *goredis.Subscription:
-			if m.Kind == "subscribe" {
+			switch {
+			case m.Kind != "subscribe":
+			case m.Channel == w.b.keys.signals():
+				w.signals.Announce(session.Signal{})
+			default:
 				w.hub.Notify(m.Channel)
 			}
 		}
@@ -141,25 +149,55 @@ func (w *watch) announce(payload string) {
 }
 
 // Signals implements [store.Backend].
-func (b *Backend) Signals(ctx context.Context, notify func(session.Signal)) {
-	b.watch.signals.Listen(ctx, notify)
+func (b *Backend) Signals(notify func(session.Signal)) (stop func()) {
+	return b.watch.signals.Listen(notify)
 }
 
-// signalTimeout is how long it may take to tell other processes of a signal: what it
-// announces is already in the store.
-const signalTimeout = time.Second
+// What a signal announces is already in the store, so it may be lost.
+const (
+	signalTimeout = time.Second // to tell other processes of one
+	maxSignals    = 256         // that wait for that
+)
 
 // signal announces something to those who listen for it, here and in other processes.
-func (b *Backend) signal(ctx context.Context, s session.Signal) {
+func (b *Backend) signal(s session.Signal) {
 	b.watch.signals.Announce(s)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), signalTimeout)
+	select {
+	case b.watch.publish <- s:
+	default: // the server does not answer
+	}
+}
+
+// tell tells other processes of signals. Nobody waits for that; when the backend is
+// closed, what is left is still sent.
+func (w *watch) tell() {
+	for {
+		select {
+		case s := <-w.publish:
+			w.send(s)
+			continue
+		default:
+		}
+		select {
+		case s := <-w.publish:
+			w.send(s)
+		case <-w.hub.Closing():
+			if len(w.publish) == 0 {
+				return
+			}
+		}
+	}
+}
+
+func (w *watch) send(s session.Signal) {
+	ctx, cancel := context.WithTimeout(context.Background(), signalTimeout)
 	defer cancel()
 	text, err := json.Marshal(s)
 	if err == nil {
-		err = b.client.Publish(ctx, b.keys.signals(), b.tokens.process+" "+string(text)).Err()
+		err = w.b.client.Publish(ctx, w.b.keys.signals(), w.b.tokens.process+" "+string(text)).Err()
 	}
 	if err != nil {
-		b.config.Logger.DebugContext(ctx, "other processes could not be notified of a signal", "error", err)
+		w.b.config.Logger.Debug("other processes could not be notified of a signal", "error", err)
 	}
 }
 

@@ -243,8 +243,8 @@ func (b *Backend) RenewLeases(ctx context.Context, leases []session.Held, ttl ti
 }
 
 // Signals implements [store.Backend].
-func (b *Backend) Signals(ctx context.Context, notify func(session.Signal)) {
-	b.watch.signals.Listen(ctx, notify)
+func (b *Backend) Signals(notify func(session.Signal)) (stop func()) {
+	return b.watch.signals.Listen(notify)
 }
 
 // Close implements [store.Backend]. Queued operations are still written.

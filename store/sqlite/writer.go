@@ -413,8 +413,9 @@ func (w *writer) lookForSignals(c lite.Conn) error {
 	if !w.elsewhere {
 		return nil
 	}
-	w.elsewhere = false
-	return lite.Announce(c, &w.announced, w.watch.signals.Announce)
+	err := lite.Announce(c, &w.announced, w.watch.signals.Announce)
+	w.elsewhere = err != nil
+	return err
 }
 
 // Exec writes.

@@ -392,8 +392,8 @@ func (f *Faults) RenewLeases(ctx context.Context, leases []session.Held, ttl tim
 }
 
 // Signals implements [store.Backend]. What it announces fails if the store is cut off.
-func (f *Faults) Signals(ctx context.Context, notify func(session.Signal)) {
-	f.inner.Signals(ctx, notify)
+func (f *Faults) Signals(notify func(session.Signal)) (stop func()) {
+	return f.inner.Signals(notify)
 }
 
 // Close implements [store.Backend]; it never fails by injection.

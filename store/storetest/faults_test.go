@@ -147,6 +147,7 @@ func TestFaultsKnowEveryWrite(t *testing.T) {
 			callZero(t, reflect.ValueOf(of.value).MethodByName(name))
 		}
 	}
+	f.RenewLeases(t.Context(), make([]session.Held, 1), time.Hour)
 	var got []string
 	for _, op := range f.Log() {
 		got = append(got, op.Name)

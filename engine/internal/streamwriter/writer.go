@@ -124,8 +124,8 @@ func (w *Writer) add(c stream.Chunk) {
 func (w *Writer) schedule(c *stream.Chunk) {
 	first := w.silent && c.Delta != ""
 	w.silent = !first && (w.silent || c.Kind == stream.StepStarted)
-	if len(w.buffer) == 0 {
-		return // it was sent
+	if len(w.buffer) == 0 && len(w.inflight) == 0 {
+		return
 	}
 	if first {
 		w.ticking = false // the timer has to fire sooner

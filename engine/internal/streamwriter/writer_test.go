@@ -216,6 +216,23 @@ func TestWriterSendsAgain(t *testing.T) {
 	})
 }
 
+// A batch that was sent early because it is large, and could not be written, is sent
+// again although nothing follows it.
+func TestWriterSendsLargeBatchAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		to := &recorder{fails: []error{session.ErrUnavailable}}
+		w := newWriter(to, time.Second)
+		w.Emit(stream.Chunk{Kind: stream.ToolStart, Arguments: json.RawMessage(`"` + strings.Repeat("x", FlushBytes) + `"`)})
+		time.Sleep(time.Minute) // of the bubble's clock
+		synctest.Wait()
+		if got := to.text(); got != "[tool_start: ]" {
+			t.Errorf("the stream has %s", got)
+		}
+		w.Discard()
+	})
+}
+
 // What a stream refuses for good is dropped; a stale producer may write no more.
 func TestWriterErrors(t *testing.T) {
 	t.Parallel()

@@ -32,7 +32,6 @@ type Backend struct {
 	locks     map[string]lock.Lock
 	changed   chan struct{} // closed, and replaced, when a stream changes
 	listeners map[*listener]bool
-	closing   chan struct{} // closed with the backend
 }
 
 var _ store.Backend = (*Backend)(nil)
@@ -50,7 +49,6 @@ func New(config Config) *Backend {
 		locks:     map[string]lock.Lock{},
 		changed:   make(chan struct{}),
 		listeners: map[*listener]bool{},
-		closing:   make(chan struct{}),
 	}
 }
 
@@ -95,10 +93,8 @@ func (b *Backend) Ready(ctx context.Context) error {
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.closed {
-		b.closed = true
-		close(b.closing)
-	}
+	b.closed = true
+	clear(b.listeners)
 	b.wakeReaders()
 	return nil
 }

@@ -44,20 +44,18 @@ type listener struct{ notify func(session.Signal) }
 // Signals implements [store.Backend]. A store on a server also passes on what other
 // processes have written, if the server can notify it, and otherwise looks for it now
 // and then.
-func (b *Backend) Signals(ctx context.Context, notify func(session.Signal)) {
-	if b.lock(ctx) != nil {
-		return
-	}
+func (b *Backend) Signals(notify func(session.Signal)) (stop func()) {
 	l := &listener{notify}
-	b.listeners[l] = true
-	b.mu.Unlock()
-	select {
-	case <-ctx.Done():
-	case <-b.closing:
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.listeners, l)
+	if !b.closed {
+		b.listeners[l] = true
+	}
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.listeners, l)
+	}
 }
 
 // announce passes a signal on. The caller holds the lock.

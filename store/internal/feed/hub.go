@@ -55,7 +55,7 @@ type Batch struct {
 // needs an older one reads it from the store.
 const (
 	maxBatches    = 16
-	maxBatchBytes = 32 << 10
+	maxBatchBytes = 8 << 10
 )
 
 func newTopic() *topic { return &topic{changed: &signal{make(chan struct{})}} }

@@ -1,7 +1,6 @@
 package feed
 
 import (
-	"context"
 	"sync"
 
 	"github.com/helixagents/helix/session"
@@ -9,44 +8,39 @@ import (
 
 // Signals passes signals to those in this process who listen for them.
 type Signals struct {
-	// First, if set, is called before the first listener is added. It is called once.
+	// First, if set, is called once, with the first listener. It must not call the signals.
 	First func()
 
 	mu        sync.Mutex
 	begun     bool
-	listeners map[*listener]bool
-	closing   chan struct{}
 	closed    bool
+	listeners map[*listener]bool
 }
 
 type listener struct{ notify func(session.Signal) }
 
 // NewSignals returns signals that nobody listens for.
-func NewSignals() *Signals {
-	return &Signals{listeners: map[*listener]bool{}, closing: make(chan struct{})}
-}
+func NewSignals() *Signals { return &Signals{listeners: map[*listener]bool{}} }
 
-// Listen calls notify for each signal until ctx ends or the signals are closed.
-func (s *Signals) Listen(ctx context.Context, notify func(session.Signal)) {
+// Listen has notify called for each signal until stop is called or the signals are
+// closed.
+func (s *Signals) Listen(notify func(session.Signal)) (stop func()) {
 	l := &listener{notify}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.closed {
-		s.mu.Unlock()
-		return
+		return func() {}
 	}
+	s.listeners[l] = true
 	if !s.begun && s.First != nil {
 		s.First()
 	}
 	s.begun = true
-	s.listeners[l] = true
-	s.mu.Unlock()
-	select {
-	case <-ctx.Done():
-	case <-s.closing:
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.listeners, l)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.listeners, l)
 }
 
 // Announce passes a signal to all listeners.
@@ -58,12 +52,10 @@ func (s *Signals) Announce(signal session.Signal) {
 	}
 }
 
-// Close ends all calls of Listen.
+// Close ends all listening.
 func (s *Signals) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.closed {
-		s.closed = true
-		close(s.closing)
-	}
+	s.closed = true
+	clear(s.listeners)
 }

@@ -80,8 +80,8 @@ func (b *backend) Ready(ctx context.Context) error {
 	return b.Write(ctx, "write", lite.TryWrite)
 }
 
-func (b *backend) Signals(ctx context.Context, notify func(session.Signal)) {
-	b.db.signals.Listen(ctx, notify)
+func (b *backend) Signals(notify func(session.Signal)) (stop func()) {
+	return b.db.signals.Listen(notify)
 }
 
 func (b *backend) Close() error {

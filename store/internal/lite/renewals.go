@@ -19,8 +19,21 @@ FROM sessions s INDEXED BY sessions_by_owner
 JOIN stops x ON x.tenant = s.tenant AND x.session_id = s.id AND x.run_id = s.current_run
 WHERE s.tenant = ? AND s.root_id = ? AND s.root_id <> '' AND s.owner = ? AND s.owner <> '' AND s.run_status = 'running'`
 
-	selectStops = `SELECT tenant, session_id, run_id FROM stops ORDER BY at DESC LIMIT ?`
-	selectWakes = `SELECT tenant, session_id, child_id, run_id FROM wakes ORDER BY at DESC LIMIT ?`
+	// Requests stay in their table after their runs have ended, so the search begins with
+	// the sessions that run.
+	selectStops = `
+SELECT s.tenant, s.id, x.run_id, x.kind
+FROM sessions s INDEXED BY sessions_leased
+JOIN stops x ON x.tenant = s.tenant AND x.session_id = s.id AND x.run_id = s.current_run
+WHERE s.lease_until IS NOT NULL AND s.run_status = 'running' AND s.root_id = '' AND s.status <> 'paused'
+UNION ALL
+SELECT s.tenant, s.id, x.run_id, x.kind
+FROM sessions s INDEXED BY sessions_by_owner
+JOIN stops x ON x.tenant = s.tenant AND x.session_id = s.id AND x.run_id = s.current_run
+WHERE s.root_id <> '' AND s.owner <> '' AND s.run_status = 'running'
+LIMIT ?`
+
+	selectWakes = `SELECT tenant, session_id, child_id, run_id, at FROM wakes ORDER BY at DESC LIMIT ?`
 )
 
 // RenewLeases renews leases in one transaction.
@@ -80,7 +93,7 @@ func (s *sessions) renew(t *Tx, id string, fence session.Fence, expires time.Tim
 }
 
 // maxSignals is how many stops and wakes a process looks at when another process has
-// written. The table of each has only those that nobody has handled yet.
+// written.
 const maxSignals = 1000
 
 // Announced is what Announce has found at its last call.
@@ -88,7 +101,9 @@ type Announced map[announcement]bool
 
 type announcement struct {
 	session.Signal
+	kind       string // of a stop
 	child, run string // of a wake
+	at         int64
 }
 
 // Announce passes on the stops and wakes in the database that it did not find at its
@@ -99,13 +114,13 @@ func Announce(c Conn, known *Announced, announce func(session.Signal)) error {
 		if err != nil {
 			return err
 		}
-		found[announcement{Signal: session.Signal{Key: session.Key{Tenant: r.Text(), ID: r.Text()}, StopOf: r.Text()}}] = true
+		found[announcement{Signal: session.Signal{Key: session.Key{Tenant: r.Text(), ID: r.Text()}, StopOf: r.Text()}, kind: r.Text()}] = true
 	}
 	for r, err := range c.Query(selectWakes, maxSignals) {
 		if err != nil {
 			return err
 		}
-		found[announcement{Signal: session.Signal{Key: session.Key{Tenant: r.Text(), ID: r.Text()}}, child: r.Text(), run: r.Text()}] = true
+		found[announcement{Signal: session.Signal{Key: session.Key{Tenant: r.Text(), ID: r.Text()}}, child: r.Text(), run: r.Text(), at: r.Int64()}] = true
 	}
 	for a := range found {
 		if !(*known)[a] {
