@@ -274,7 +274,7 @@ func abandonAbortLast(s *Stage) {
 		return n, y.Abort(ctx, "s-1", "enough") // its run hears of it with the commit that suspends
 	})
 	agent := waitingAgent(onClient("pick"), late)
-	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, LeaseTTL: unhurried})
+	x := s.startDeaf(Options{Agents: []*helix.Agent{agent}, LeaseTTL: unhurried})
 	y = s.StartOther(Options{Agents: []*helix.Agent{agent}, LeaseTTL: unhurried})
 	s.Begin(x, agent, "s-1", "Hi!")
 	s.until("the session has failed", func() bool { return s.load("s-1").Status == session.Failed })
