@@ -3,7 +3,6 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"errors"
 
 	"github.com/jackc/pgx/v5"
 
@@ -98,17 +97,7 @@ func (c *runClose) send(ctx context.Context) error {
 	parts = append(parts, part{query: s.b.sql(closeRun), args: []any{
 		s.tenant, c.SessionID, c.Fence.Owner, c.Fence.Epoch, c.Stream, by.Session, by.Epoch, next, status,
 	}, row: noted(&c.closed)})
-	err := c.carry(ctx, parts)
-	c.alone = c.alone || errors.Is(err, errAlone)
-	return err
-}
-
-func (c *runClose) carry(ctx context.Context, parts []part) error {
-	b := c.streams.b
-	if c.alone {
-		return b.send(ctx, parts...)
-	}
-	return b.lanes.carry(ctx, c.streams.tenant+"/"+c.Stream+"/"+c.SessionID, parts...)
+	return s.carry(ctx, &c.alone, c.Stream, c.SessionID, parts...)
 }
 
 // noted records that a statement has returned a row.

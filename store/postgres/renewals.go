@@ -14,8 +14,8 @@ import (
 const (
 	// A row that another transaction has locked is skipped: a renewal that waited for
 	// one would make all others wait. For a member of a tree, the next renewal has to do.
-	// The members of a tree follow their root only if
-	// its lease was renewed, which the join ensures.
+	// The members of a tree follow their root only if its lease was renewed, which the
+	// join ensures.
 	renewLeases = `
 WITH held AS (
     SELECT s.number, s.tenant, s.id, s.owner, x.at

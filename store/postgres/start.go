@@ -77,8 +77,7 @@ func (o *streamOpening) open(t *tx, h *header, runID string) (err error) {
 			return
 		}
 		o.info.Last, o.info.Bytes = *o.added.last, o.info.Bytes+int64(len(batch.Body))
-		s.b.published(s.key(h.ID), o.added.number, o.info.Last, &batch)
-		s.b.writers.note(s.key(h.ID), from.Session)
+		s.added(h.ID, from, &o.added, &batch)
 	})
 	return nil
 }

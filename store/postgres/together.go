@@ -83,7 +83,7 @@ func (j *joint) sendAsOne(ctx context.Context) error {
 	text, args := j.sessions.changeStatement(spared, guard{
 		Commit: j.commit.Commit, chunks: &chunksPart{j.commit.Stream, j.commit.Batch.Producer, j.commit.Batch.First, j.next(), j.batch}, number: number,
 	}, true)
-	return j.carry(ctx, part{query: text, args: args, done: j.tell, row: func(rows pgx.Rows) error {
+	return j.streams.carry(ctx, &j.alone, j.commit.Stream, j.commit.SessionID, part{query: text, args: args, done: j.tell, row: func(rows pgx.Rows) error {
 		r := rawRow{rows: rows, values: rows.RawValues()}
 		if r.null(lastColumn) {
 			return nil
@@ -106,7 +106,7 @@ func (j *joint) sendInTurn(ctx context.Context) error {
 	text, args := j.sessions.changeStatement(spared, guard{
 		Commit: j.commit.Commit, batch: &batchGuard{j.commit.Stream, by, j.next()}, number: number,
 	}, true)
-	return j.carry(ctx,
+	return j.streams.carry(ctx, &j.alone, j.commit.Stream, j.commit.SessionID,
 		part{
 			query: b.sql(appendBatch), args: j.streams.appendArgs(j.commit.Stream, by, j.commit.Batch.First, len(j.chunks), &j.batch),
 			row: j.added.scan(j.commit.Stream, by.Session), done: j.tell,
@@ -120,16 +120,15 @@ func (j *joint) tell() {
 	j.streams.added(j.commit.Stream, j.commit.Batch.Producer, &j.added, &j.batch)
 }
 
-// carry sends statements as one transaction.
-func (j *joint) carry(ctx context.Context, parts ...part) error {
-	b := j.streams.b
-	var err error
-	if j.alone {
-		err = b.send(ctx, parts...)
-	} else {
-		err = b.lanes.carry(ctx, j.sessions.tenant+"/"+j.commit.Stream+"/"+j.commit.SessionID, parts...)
+// carry sends statements about a stream and a session as one transaction, perhaps
+// together with others. If one of the others failed, alone is set: the next attempt is
+// sent alone.
+func (s *streams) carry(ctx context.Context, alone *bool, id, sessionID string, parts ...part) error {
+	if *alone {
+		return s.b.send(ctx, parts...)
 	}
-	j.alone = j.alone || errors.Is(err, errAlone)
+	err := s.b.lanes.carry(ctx, s.tenant+"/"+id+"/"+sessionID, parts...)
+	*alone = errors.Is(err, errAlone)
 	return err
 }
 

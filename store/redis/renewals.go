@@ -14,10 +14,9 @@ import (
 // renewal is the renewal of one lease.
 type renewal struct {
 	heldTree
-	session.Held
+	epoch  int64
 	run    *run
 	listed *goredis.ZSliceCmd // the members of the tree
-	until  string             // when the lease expires now
 }
 
 // RenewLeases implements [store.Backend]. All leases are renewed in one round trip to
@@ -36,8 +35,8 @@ func (b *Backend) RenewLeases(ctx context.Context, leases []session.Held, ttl ti
 	}
 	renewals := make([]*renewal, len(leases))
 	for i, held := range leases {
-		r := &renewal{Held: held}
-		r.heldTree = heldTree{sessions: &sessions{b, cmp.Or(held.Tenant, session.DefaultTenant)}, root: held.ID, owner: held.Owner}
+		r := &renewal{epoch: held.Epoch}
+		r.heldTree = heldTree{sessions: &sessions{b, orDefault(held.Tenant)}, root: held.ID, owner: held.Owner}
 		r.run = r.script(ttl, "")
 		renewals[i] = r
 	}
@@ -46,14 +45,12 @@ func (b *Backend) RenewLeases(ctx context.Context, leases []session.Held, ttl ti
 	}
 	out := make([]session.Renewed, len(leases))
 	var trees []*heldTree
-	until := map[*heldTree]string{}
 	for i, r := range renewals {
 		if out[i].Stops, out[i].Err = r.settle(ctx, ttl); out[i].Err == nil && len(r.members) > 0 {
 			trees = append(trees, &r.heldTree)
-			until[&r.heldTree] = r.until
 		}
 	}
-	b.eachHeld(ctx, verb, trees, func(t *heldTree, w *batch) { w.do("follow", "", t.root, t.owner, until[t]) })
+	b.eachHeld(ctx, verb, trees, func(t *heldTree, w *batch) { w.do("follow", "", t.root, t.owner, t.until) })
 	for i, r := range renewals {
 		out[i].Stops = append(out[i].Stops, r.stops...)
 		out[i].Err = cmp.Or(out[i].Err, r.err)
@@ -69,9 +66,9 @@ func (r *renewal) script(ttl time.Duration, force string) *run {
 		length = itoa(ttl.Microseconds())
 	}
 	w := &batch{}
-	w.do("fence", "", r.Held.Owner, r.Epoch)
+	w.do("fence", "", r.owner, r.epoch)
 	w.do("renew", "", length, force)
-	return r.writing(r.Held.ID, "", w)
+	return r.writing(r.root, "", w)
 }
 
 // sendRenewals sends the renewals, lists the members of the trees, restores entries of
@@ -140,7 +137,7 @@ func (b *Backend) remindSweepers(ctx context.Context, renewals []*renewal, ttl t
 	}
 	var h hints
 	for _, r := range renewals {
-		h.sweep(b.keys, sweepLeases, r.tenant, r.Held.ID, "", now.Add(ttl))
+		h.sweep(b.keys, sweepLeases, r.tenant, r.root, "", now.Add(ttl))
 	}
 	for i := range h.entries {
 		h.entries[i].how = known
@@ -152,27 +149,27 @@ func (b *Backend) remindSweepers(ctx context.Context, renewals []*renewal, ttl t
 // again, after the entry for sweeps.
 func (r *renewal) settle(ctx context.Context, ttl time.Duration) ([]session.Stop, error) {
 	const verb = "renew lease"
-	out, err := r.outcome(r.Held.ID, what(r.Held.ID, verb), r.run)
+	out, err := r.outcome(r.root, what(r.root, verb), r.run)
 	refused, is := errors.AsType[*refusal](err)
 	if is && refused.why == "sooner" {
 		var h hints
-		h.sweep(r.b.keys, sweepLeases, r.tenant, r.Held.ID, "", session.LeaseEnd(refused.now, ttl))
-		if err := r.b.addHints(ctx, what(r.Held.ID, verb), &h); err != nil {
+		h.sweep(r.b.keys, sweepLeases, r.tenant, r.root, "", session.LeaseEnd(refused.now, ttl))
+		if err := r.b.addHints(ctx, what(r.root, verb), &h); err != nil {
 			return nil, err
 		}
 		again := r.script(ttl, "force")
 		r.b.evalAll(ctx, again)
-		out, err = r.outcome(r.Held.ID, what(r.Held.ID, verb), again)
+		out, err = r.outcome(r.root, what(r.root, verb), again)
 		refused, is = errors.AsType[*refusal](err)
 	}
 	switch {
 	case is:
-		return nil, refused.domain(r.Held.ID)
+		return nil, refused.domain(r.root)
 	case err != nil:
 		return nil, err
 	}
 	if r.members, err = r.listed.Result(); err != nil {
-		return nil, failure(what(r.Held.ID, verb), err)
+		return nil, failure(what(r.root, verb), err)
 	}
 	r.until = text(out.results[0])
 	runID := text(out.results[1])

@@ -15,6 +15,7 @@ import (
 type heldTree struct {
 	*sessions
 	root, owner string
+	until       string      // when the root's lease expires now
 	members     []goredis.Z // all sessions that ever belonged to the tree
 	stops       []session.Stop
 	err         error // why the members could not be changed

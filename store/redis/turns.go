@@ -408,11 +408,11 @@ func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence,
 	if err != nil || !running {
 		return err
 	}
-	tree := &heldTree{sessions: s, root: id, owner: fence.Owner}
+	tree := &heldTree{sessions: s, root: id, owner: fence.Owner, until: until}
 	if err := tree.list(ctx, verb); err != nil {
 		return err
 	}
-	s.b.eachHeld(ctx, verb, []*heldTree{tree}, func(_ *heldTree, w *batch) { w.do("release", "", id, fence.Owner, until) })
+	s.b.eachHeld(ctx, verb, []*heldTree{tree}, func(t *heldTree, w *batch) { w.do("release", "", t.root, t.owner, t.until) })
 	return tree.err
 }
 
