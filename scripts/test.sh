@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs the tests of every package and ends with a line that counts them. Arguments go to `go test`.
+# Runs the tests of every package, counts them, and ends with the list of tests that needed a second try (internal/gotest).
+# Arguments go to `go test`.
 #
 # The race detector needs a C compiler. If there is none, this installs one where that takes no questions (apt-get, as
 # root or with a sudo that asks no password); otherwise the tests run without the race detector, and say so.
@@ -14,6 +15,8 @@
 #
 #   HELIX_RACE=0   leave the race detector off, install no compiler
 #   HELIX_SOAK=1   run the long tests at full length (make soak)
+#   HELIX_SECOND_TRY=0
+#                  let no failed test have a second try
 #   HELIX_TEST_POSTGRES, HELIX_TEST_REDIS, HELIX_TEST_REDIS_CLUSTER, HELIX_TEST_TEMPORAL
 #                  the addresses of running servers, to be used instead
 #   HELIX_SCENARIOS=N
@@ -133,8 +136,7 @@ fi
 longest='./internal/chaos ./runtime/local ./cmd/helix ./store/postgres ./runtime/dbos ./runtime/temporal ./internal/webtest
 	./server ./engine ./store/redis ./store/sqlite ./store'
 cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-# shellcheck disable=SC2086 # a list
-set -- -count=1 -vet=off -timeout=30m -p=$((cores + 1)) "$@" $longest ./...
+set -- -count=1 -vet=off -timeout=30m -p=$((cores + 1)) "$@"
 if [ -z "$no_race" ]; then
 	CGO_ENABLED=1
 	export CGO_ENABLED
@@ -158,10 +160,10 @@ fi
 export HELIX_SCENARIOS
 say "the share of scenarios on Temporal and DBOS, and of repeated tests, is HELIX_SCENARIOS=$HELIX_SCENARIOS"
 
-CGO_ENABLED=0 go build -o bin/with ./internal/testserver/with
-status=0
-bin/with go tool -modfile=tools/go.mod gotestsum --format pkgname -- "$@" || status=$?
-if [ -n "$no_race" ]; then
-	say "the race detector was OFF: $no_race"
+tries=5
+if [ "${HELIX_SECOND_TRY:-1}" = 0 ]; then
+	tries=0
 fi
-exit "$status"
+CGO_ENABLED=0 go build -o bin/ ./internal/testserver/with ./internal/gotest
+# shellcheck disable=SC2086 # a list
+exec bin/with bin/gotest -most "$tries" -events bin/events.json -note "${no_race:+the race detector was OFF: $no_race}" $longest ./... -- "$@"
