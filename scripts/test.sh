@@ -12,6 +12,7 @@
 # The tests of clients and pages need npm, which fetches packages into the same cache (a Node.js of version 20 among them, if
 # the installed one is older), and Chromium. What is missing of them is installed where that takes no questions, as the
 # compiler is. Otherwise Chromium is taken from Debian's packages as the servers are, and without npm those tests fail.
+# The tests of skills fetch from git-http-backend, which belongs to git; without it no test runs.
 #
 #   HELIX_RACE=0   leave the race detector off, install no compiler
 #   HELIX_SOAK=1   run the long tests at full length (make soak)
@@ -108,6 +109,18 @@ install_for_pages() {
 	install $packages || say "installing $packages failed"
 }
 
+# need_git_server makes sure that git can serve repositories, for the tests of skills.
+need_git_server() {
+	[ -x "$(git --exec-path)/git-http-backend" ] && return 0
+	if [ -z "${HELIX_TEST_SKIP_SERVERS:-}" ] && can_install; then
+		say 'for the tests of skills: installing git with git-http-backend'
+		install git || say 'installing git failed'
+	fi
+	[ -x "$(git --exec-path)/git-http-backend" ] && return 0
+	say 'git-http-backend is missing, which the tests of skills need: install the whole git (Debian: git, Alpine: git-daemon)'
+	return 1
+}
+
 warn_no_race() {
 	say '****************************************************************'
 	say "* THE RACE DETECTOR IS OFF: $1"
@@ -126,6 +139,7 @@ fi
 if [ -z "${HELIX_TEST_SKIP_SERVERS:-}" ]; then
 	install_for_pages
 fi
+need_git_server
 
 # -count=1: many tests run other processes, whose changes Go's test cache cannot see.
 # -timeout is per package; a later one in the arguments wins. It has room for the time that building Temporal takes.

@@ -20,7 +20,7 @@ const jsonschema = "github.com/google/jsonschema-go"
 var layers = []layer{
 	{
 		name:     "domain", // types and small interfaces
-		packages: []string{"session", "stream", "llm", "skill", "memory", "usage", "workspace", "lock", "store"},
+		packages: []string{"session", "stream", "llm", "skill", "memory", "usage", "workspace", "lock", "store", "blob"},
 		imports:  []string{"domain"},
 	},
 	{
@@ -31,7 +31,7 @@ var layers = []layer{
 	},
 	{
 		name:       "adapter", // implement domain interfaces, know nothing above the domain
-		packages:   []string{"store/*/...", "llm/*/...", "workspace/*/..."},
+		packages:   []string{"store/*/...", "blob/*/...", "llm/*/...", "skill/*/...", "workspace/*/..."},
 		imports:    []string{"domain", "support"},
 		thirdParty: anyModule,
 	},
@@ -60,9 +60,14 @@ var layers = []layer{
 		imports:  []string{"domain", "helix"},
 	},
 	{
+		name:     "extension", // abilities that are known when a turn begins
+		packages: []string{"extension/..."},
+		imports:  []string{"domain", "support", "helix"},
+	},
+	{
 		name:       "config", // agents from a file
 		packages:   []string{"config/..."},
-		imports:    []string{"domain", "support", "adapter", "choice", "helix", "builtin"},
+		imports:    []string{"domain", "support", "adapter", "choice", "helix", "builtin", "extension"},
 		thirdParty: anyModule,
 	},
 	{
@@ -101,7 +106,7 @@ var layers = []layer{
 	{
 		name:       "runtime suite", // every behaviour as a scenario, on any executor and backend
 		packages:   []string{"runtime/runtimetest/..."},
-		imports:    []string{"domain", "support", "adapter", "suite", "helix", "machine", "engine", "engine suite"},
+		imports:    []string{"domain", "support", "adapter", "suite", "helix", "extension", "machine", "engine", "engine suite"},
 		thirdParty: anyModule,
 	},
 	{
@@ -132,11 +137,17 @@ var layers = []layer{
 		thirdParty: anyModule,
 	},
 	{
+		name:       "bake", // fetches skills, for a program of its own: no application has it
+		packages:   []string{"skill/bake"},
+		imports:    []string{"domain", "support", "adapter"},
+		thirdParty: anyModule,
+	},
+	{
 		name:     "top", // programs, users' test kit, tests' own tools: nothing imports them
 		packages: []string{"cmd/*/...", "bench/...", "examples", "examples/*/...", "helixtest/...", "internal/layering", "internal/chaos/...", "internal/webtest/...", "docs"},
 		imports: []string{
-			"domain", "support", "adapter", "choice", "suite", "helix", "builtin", "config", "tracing", "machine", "engine", "engine suite", "runtime",
-			"runtime suite", "wire", "client", "remote", "server", "studio",
+			"domain", "support", "adapter", "choice", "suite", "helix", "builtin", "extension", "config", "tracing", "machine", "engine", "engine suite", "runtime",
+			"runtime suite", "wire", "client", "remote", "server", "studio", "bake",
 		},
 		thirdParty: anyModule,
 	},

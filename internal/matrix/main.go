@@ -31,8 +31,11 @@ func main() {
 
 // event is one of `go test -json`.
 type event struct {
-	Action, Package, Test string
+	Action, Package, Test, Output string
 }
+
+// maxOutput is how many bytes of what a scenario has written are kept.
+const maxOutput = 64 << 10
 
 // tally counts the scenarios of a group, by what became of them.
 type tally map[string]int
@@ -53,11 +56,12 @@ func (t tally) add(other tally) {
 	}
 }
 
-// run prints the matrix. It reports whether a scenario failed or was skipped, or
+// run prints what failed scenarios have written, and the matrix. It reports whether a scenario failed or was skipped, or
 // there is none.
 func run(in io.Reader, out io.Writer) (bad bool, err error) {
 	found := map[string]map[string]tally{} // by column and group
 	var groups []string
+	outputs := map[string][]byte{} // of scenarios that have not ended
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
@@ -66,9 +70,20 @@ func run(in io.Reader, out io.Writer) (bad bool, err error) {
 			continue // what the compiler says
 		}
 		name := strings.Split(e.Test, "/") // TestScenarios, store, group, scenario
-		if len(name) != 4 || name[0] != "TestScenarios" || (e.Action != "pass" && e.Action != "fail" && e.Action != "skip") {
+		if len(name) < 4 || name[0] != "TestScenarios" {
 			continue
 		}
+		scenario := e.Package + " " + strings.Join(name[:4], "/")
+		if e.Action == "output" && len(outputs[scenario])+len(e.Output) <= maxOutput {
+			outputs[scenario] = append(outputs[scenario], e.Output...)
+		}
+		if len(name) != 4 || (e.Action != "pass" && e.Action != "fail" && e.Action != "skip") {
+			continue
+		}
+		if e.Action == "fail" {
+			fmt.Fprintf(out, "%s\n%s\n", scenario, outputs[scenario])
+		}
+		delete(outputs, scenario)
 		column, group := path.Base(e.Package)+"/"+name[1], name[2]
 		if found[column] == nil {
 			found[column] = map[string]tally{}

@@ -19,6 +19,10 @@ func TestMatrix(t *testing.T) {
 		{"nothing", "FAIL build\n", true, "scenarios"},
 		{"the same", same, false, "all        1            1"},
 		{"one failed", same + line("fail", "dbos", "memory/tools/two"), true, "1, 1 failed, 0 skipped"},
+		{
+			"what it wrote", same + strings.Replace(line("output", "dbos", "memory/tools/two/sub"), `"}`, `","Output":"why it failed"}`, 1) + line("fail", "dbos", "memory/tools/two"),
+			true, "x/runtime/dbos TestScenarios/memory/tools/two\nwhy it failed\n",
+		},
 		{"one skipped", same + line("skip", "local", "memory/tools/two"), true, "1, 0 failed, 1 skipped"},
 		{"one missing", same + line("pass", "local", "memory/tools/two"), true, "all        1            2"},
 	} {

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -19,8 +21,11 @@ const buildTimeout = 25 * time.Minute
 
 // goProgram is a program that Go builds from a module of somebody else's, into the cache.
 type goProgram struct {
-	name, pkg, version string
-	takes              string // how long that takes, for people
+	name            string
+	module, version string
+	pkg             string   // below the module
+	newer           []string // modules that it is built with, as "path version", where those that it asks for are faulty
+	takes           string   // how long that takes, for people
 }
 
 // dir is where the finished program is.
@@ -29,7 +34,12 @@ func (g *goProgram) dir() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return filepath.Join(cache, "go", fmt.Sprintf("%s-%s-%s-%s", g.name, g.version, runtime.GOOS, runtime.GOARCH)), nil
+	name := []string{g.name, g.version}
+	for _, m := range g.newer {
+		module, version, _ := strings.Cut(m, " ")
+		name = append(name, path.Base(module), version)
+	}
+	return filepath.Join(cache, "go", strings.Join(append(name, runtime.GOOS, runtime.GOARCH), "-")), nil
 }
 
 // built returns the program if it is in the cache, and nil otherwise.
@@ -83,14 +93,23 @@ func (g *goProgram) build(ctx context.Context) (inst *installation, err error) {
 		return nil, err
 	}
 	if inst = g.built(); inst == nil {
-		return nil, fmt.Errorf("%s has no program %s", g.pkg, g.name)
+		return nil, fmt.Errorf("%s/%s has no program %s", g.module, g.pkg, g.name)
 	}
 	return inst, nil
 }
 
-// install builds the program into bin. It works in a directory outside of every module, whose settings are not its own.
+// install builds the program into bin. It works in a module of its own, because the settings of every other one are not
+// those of the program, and "go install pkg@version" takes no newer modules.
 func (g *goProgram) install(ctx context.Context, compiler, work, bin string) error {
-	args := []string{compiler, "install", "-ldflags=-s -w", g.pkg + "@" + g.version}
+	// From 1.17 on, Go does not read what the modules require that nothing here imports; it sets the version that it needs.
+	mod := []string{"module build", "go 1.17", "require " + g.module + " " + g.version}
+	for _, m := range g.newer {
+		mod = append(mod, "require "+m)
+	}
+	if err := os.WriteFile(filepath.Join(work, "go.mod"), []byte(strings.Join(mod, "\n")), 0o600); err != nil {
+		return err
+	}
+	args := []string{compiler, "install", "-mod=mod", "-ldflags=-s -w", g.module + "/" + g.pkg}
 	// Tests that need nothing of it run at the same time, and some of them count seconds.
 	if nice, err := exec.LookPath("nice"); err == nil {
 		args = append([]string{nice}, args...)
@@ -109,10 +128,10 @@ func (g *goProgram) install(ctx context.Context, compiler, work, bin string) err
 	select {
 	case <-p.done():
 	case <-ctx.Done():
-		return errors.Join(fmt.Errorf("build %s: %w", g.pkg, ctx.Err()), p.kill())
+		return errors.Join(fmt.Errorf("build %s: %w", g.module, ctx.Err()), p.kill())
 	}
 	if !cmd.ProcessState.Success() {
-		return fmt.Errorf("go install %s@%s: %v\n%s", g.pkg, g.version, cmd.ProcessState, bytes.TrimSpace(out.Bytes()))
+		return fmt.Errorf("go install %s/%s@%s: %v\n%s", g.module, g.pkg, g.version, cmd.ProcessState, bytes.TrimSpace(out.Bytes()))
 	}
 	return nil
 }

@@ -11,7 +11,9 @@ import (
 	"testing"
 )
 
-var goProject = &goProgram{name: "x", pkg: "example.com/cmd/x", version: "v1.2.3", takes: "no time"}
+var goProject = &goProgram{
+	name: "x", module: "example.com", pkg: "cmd/x", version: "v1.2.3", newer: []string{"example.com/y v2.0.0"}, takes: "no time",
+}
 
 // fakeGo puts a compiler first in PATH, and an empty cache in place. The compiler runs a script, which may write to the file
 // NOTES.
@@ -29,12 +31,12 @@ func fakeGo(t *testing.T, script string) (cache, notes string) {
 	return cache, notes
 }
 
-// TestGoProgramOnce wants a program that several tests need at the same time to be built once, and outside of this
-// module.
+// TestGoProgramOnce wants a program that several tests need at the same time to be built once, and in a module of its
+// own.
 func TestGoProgramOnce(t *testing.T) {
 	t.Setenv("GOFLAGS", "-mod=vendor")
-	cache, notes := fakeGo(t, `echo "$# $1 $3 [$GOFLAGS] $CGO_ENABLED" >>NOTES
-		test ! -e go.mod
+	cache, notes := fakeGo(t, `echo "$# $1 $4 [$GOFLAGS] $CGO_ENABLED" >>NOTES
+		grep require go.mod >>NOTES
 		mkdir "$GOBIN"
 		: >"$GOBIN/x"; chmod 755 "$GOBIN/x"`)
 	var all sync.WaitGroup
@@ -51,7 +53,8 @@ func TestGoProgramOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if got, err := os.ReadFile(notes); err != nil || string(got) != "3 install example.com/cmd/x@v1.2.3 [] 0\n" {
+	const want = "4 install example.com/cmd/x [] 0\nrequire example.com v1.2.3\nrequire example.com/y v2.0.0\n"
+	if got, err := os.ReadFile(notes); err != nil || string(got) != want {
 		t.Errorf("go was run: %q, %v", got, err)
 	}
 	checkCache(t, cache, 2) // the program and its lock
