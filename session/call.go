@@ -1,13 +1,14 @@
 package session
 
 import (
+	"encoding/json"
 	"strconv"
 	"time"
 )
 
 // CallKind says how a tool call is carried out. The kind is decided once, when the
 // model's reply arrives, and recorded, so that a deployment in the middle of a
-// turn does not change it.
+// turn does not change it. Only a call that asks a question changes its kind.
 type CallKind string
 
 // The kinds of calls.
@@ -19,6 +20,9 @@ const (
 	CallCompanion CallKind = "companion"
 	CallRemote    CallKind = "remote"
 	CallFinish    CallKind = "finish"
+	// CallQuestion is a call whose tool has asked a person something. It is the one
+	// kind that a call changes to, from server or approval; see [Ask].
+	CallQuestion CallKind = "question"
 )
 
 // CallStatus is the progress of a call of the step in flight.
@@ -50,6 +54,8 @@ type Call struct {
 	Idempotent bool       `json:"idempotent,omitempty"`
 	// FinishWith marks a call of phase 2, whose output completes the turn.
 	FinishWith bool `json:"finishWith,omitempty"`
+	// Serial marks a call that does not run beside other serial calls of the message.
+	Serial bool `json:"serial,omitempty"`
 	// Child is the session of the agent that the call addresses; Name is the
 	// companion's name, as its caller knows it.
 	Child string `json:"childSessionId,omitempty"`
@@ -57,6 +63,10 @@ type Call struct {
 	// Rejected is set when the call was refused as the reply arrived, for an unknown
 	// tool or input that does not match the schema. It becomes the call's result.
 	Rejected *Error `json:"rejected,omitempty"`
+	// Asked is how many questions the call has asked. Memo is what its tool keeps until
+	// it is called with the answer; nobody else is shown it. See [Ask].
+	Asked int             `json:"asked,omitempty"`
+	Memo  json.RawMessage `json:"memo,omitempty"`
 	// Result is the tool message, once settled. Writes are the call's changes of
 	// custom state.
 	Result    *Message  `json:"result,omitempty"`
@@ -85,6 +95,9 @@ func (c *Call) Check() error {
 		}
 	default:
 		return Invalid("call status", "%q is not one of open, begun, settled", c.Status)
+	}
+	if err := c.checkAsked(); err != nil {
+		return err
 	}
 	if err := c.Writes.Check(); err != nil || c.Result == nil {
 		return err
@@ -121,7 +134,7 @@ func (c Call) MarshalJSON() ([]byte, error) { return c.AppendJSON(nil) }
 // AppendJSON appends the call's persisted JSON. The form that a reply commit
 // writes is encoded by hand, because every step writes several of them.
 func (c *Call) AppendJSON(b []byte) ([]byte, error) {
-	if c.Rejected != nil || c.Result != nil || !c.Writes.Empty() || len(c.Writes.Warnings) > 0 || len(c.Extra) > 0 {
+	if c.Rejected != nil || c.Result != nil || c.Asked != 0 || c.Memo != nil || !c.Writes.Empty() || len(c.Writes.Warnings) > 0 || len(c.Extra) > 0 {
 		raw, err := encodeWithExtra(&versionedCall{FormatVersion, callJSON(*c)}, c.Extra)
 		return append(b, raw...), err
 	}
@@ -140,7 +153,7 @@ func (c *Call) AppendJSON(b []byte) ([]byte, error) {
 	for _, flag := range [...]struct {
 		name string
 		set  bool
-	}{{"readOnly", c.ReadOnly}, {"idempotent", c.Idempotent}, {"finishWith", c.FinishWith}} {
+	}{{"readOnly", c.ReadOnly}, {"idempotent", c.Idempotent}, {"finishWith", c.FinishWith}, {"serial", c.Serial}} {
 		if flag.set {
 			b = append(append(append(b, `,"`...), flag.name...), `":true`...)
 		}

@@ -15,7 +15,8 @@ func TestCallKeepsEveryField(t *testing.T) {
 	at := time.Date(2026, 5, 4, 3, 2, 1, 987654321, time.UTC)
 	full := session.Call{
 		MessageID: "run/1", ID: "call_1", Index: 2, Tool: "pay", Kind: session.CallServer, Status: session.CallSettled,
-		ReadOnly: true, Idempotent: true, FinishWith: true, Child: "s-sub-call_1", Name: "writer", Rejected: session.ErrStale.WithMessage("no"),
+		ReadOnly: true, Idempotent: true, FinishWith: true, Serial: true, Child: "s-sub-call_1", Name: "writer", Rejected: session.ErrStale.WithMessage("no"),
+		Asked: 2, Memo: []byte(`{"a":1}`),
 		Result:  &session.Message{ID: "m", Role: session.RoleTool},
 		Writes:  session.Writes{Ops: []session.Op{{Kind: session.OpDelete, Key: "k"}}},
 		BegunAt: at, SettledAt: at.Add(time.Second), Extra: session.Extra{"new": []byte("1")},

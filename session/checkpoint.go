@@ -9,8 +9,9 @@ type CheckpointSource string
 
 // The sources of checkpoints.
 const (
-	FromStep CheckpointSource = "staging" // a step's commit
-	FromSave CheckpointSource = "save"    // a direct write, or the start of a run
+	FromStep       CheckpointSource = "staging"    // a step's commit
+	FromSave       CheckpointSource = "save"       // a direct write, or the start of a run
+	FromCompaction CheckpointSource = "compaction" // the marker of a compaction
 )
 
 // Checkpoint marks a point that a session can be rewound to or branched from. It

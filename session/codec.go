@@ -123,19 +123,22 @@ func fieldNames(t reflect.Type) map[string]bool {
 // has any.
 func hasUnknown(data []byte, known, third map[string]bool) bool {
 	depth, expectKey := 0, false
+	inList := false // whether depth 2 is a list; the objects in another object have names of their own
 	for i := 0; i < len(data); i++ {
 		switch data[i] {
 		case '{':
 			depth++
-			expectKey = depth == 1 || (depth == 3 && third != nil)
+			inList = inList && depth != 2
+			expectKey = depth == 1 || (depth == 3 && inList && third != nil)
 		case '[':
 			depth++
+			inList = inList || depth == 2
 			expectKey = false
 		case '}', ']':
 			depth--
 			expectKey = false
 		case ',':
-			expectKey = depth == 1 || (depth == 3 && third != nil)
+			expectKey = depth == 1 || (depth == 3 && inList && third != nil)
 		case '"':
 			end := stringEnd(data, i)
 			if expectKey {

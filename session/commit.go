@@ -28,13 +28,16 @@ type Change struct {
 	StepCount *int
 
 	// Calls are the rows of a reply's calls, written by a reply commit. A row with
-	// status begun is a claim.
+	// status begun is a claim. A row that exists is replaced, unless it is settled: a
+	// result stands.
 	Calls []Call
 	// Promote appends settled results to the transcript, in this order, after
 	// Messages, and deletes the rows of their assistant message.
 	Promote *Promotion
 
-	// Pending adds entries that wait for people; Resolve ends entries.
+	// Pending adds entries that wait for people; Resolve ends entries. An entry that
+	// exists is replaced, in its place in the order, if it still waits; see
+	// [Pending.Replaces].
 	Pending []Pending
 	Resolve []Resolution
 	// Waits names calls that a suspending commit requires to be unanswered: the
@@ -55,6 +58,10 @@ type Change struct {
 	Consume []string
 	// Wake is delivered to a parent that may be waiting for this session.
 	Wake *Wake
+
+	// Tasks are added, once per id, together with everything else. They become tasks
+	// of the session, and are deleted with it.
+	Tasks []Task
 
 	// ExpiresAt moves the session's expiry; the zero time removes it.
 	ExpiresAt *time.Time
@@ -315,7 +322,7 @@ func (c *Change) checkRows() error {
 			return err
 		}
 	}
-	return nil
+	return CheckTasks(c.Tasks)
 }
 
 func (c *Change) checkNames() error {
@@ -353,6 +360,9 @@ func (c *Commit) Check() error {
 	if err := CheckText("commit key", c.Key); err != nil {
 		return err
 	}
+	if err := checkTasksOf(c.SessionID, c.Tasks); err != nil {
+		return err
+	}
 	return c.Change.Check()
 }
 
@@ -375,6 +385,9 @@ func (s *StartRun) Check() error {
 	if err := checkTexts("agent", s.Run.Agent, "runtime", s.Run.Runtime); err != nil {
 		return err
 	}
+	if err := checkFeatures(s.Run.Requires); err != nil {
+		return err
+	}
 	if s.Create != nil {
 		if s.Create.ID != s.SessionID {
 			return Invalid("session id", "%q does not match the session to create, %q", s.SessionID, s.Create.ID)
@@ -382,6 +395,9 @@ func (s *StartRun) Check() error {
 		if err := s.Create.Check(); err != nil {
 			return err
 		}
+	}
+	if err := checkTasksOf(s.SessionID, s.Tasks); err != nil {
+		return err
 	}
 	return s.Change.Check()
 }

@@ -18,6 +18,10 @@ type Edit struct {
 	// Version, when not 0, is the version that the session must have. An edit with a
 	// Document always states it.
 	Version int64
+	// Read, if set, is the session as the caller has read it. The edit is refused with
+	// [ErrStale] if that session was deleted meanwhile and another one has its id: the
+	// versions of that one begin anew, and may have reached Version.
+	Read *State
 	// Create is the new session's document; the edit is refused with [ErrExists] if
 	// the session exists. Without Create the session must exist.
 	Create *State
@@ -68,6 +72,9 @@ func (e *Edit) Check() error {
 	if err := CheckMetadata(e.Metadata); err != nil {
 		return err
 	}
+	if err := checkTasksOf(e.SessionID, e.Tasks); err != nil {
+		return err
+	}
 	return e.Change.Check()
 }
 
@@ -77,10 +84,10 @@ func (e *Edit) Check() error {
 func (e *Edit) AllowedDuringRun() bool {
 	c := &e.Change
 	return (e.Metadata != nil || c.Children != nil) &&
-		e.Version == 0 && e.Create == nil && e.Document == nil && e.Steps == 0 && e.Resumes == 0 &&
+		e.Version == 0 && e.Read == nil && e.Create == nil && e.Document == nil && e.Steps == 0 && e.Resumes == 0 &&
 		c.Status == "" && c.KeepMessages == nil && c.Messages == nil && c.State == nil && c.Writes.Empty() &&
 		c.StepCount == nil && c.Calls == nil && c.Promote == nil && c.Pending == nil && c.Resolve == nil &&
-		c.Waits == nil && c.Own == nil && c.Disown == nil && c.Consume == nil && c.Wake == nil &&
+		c.Waits == nil && c.Own == nil && c.Disown == nil && c.Consume == nil && c.Wake == nil && c.Tasks == nil &&
 		c.ExpiresAt == nil && c.Checkpoint == nil && c.Run == nil && c.Outcome == nil
 }
 
@@ -103,10 +110,20 @@ func (e *Edit) Guard(state *State, run *Run, now time.Time) error {
 	if (e.Version != 0 || e.Document != nil) && e.Version != state.Version {
 		return ErrStale.WithMessage("session %s: expected version %d", e.SessionID, e.Version).WithSaw(state.Saw())
 	}
+	if e.Read != nil && !e.Read.sameSession(state) {
+		return ErrStale.WithMessage("session %s: another session has its id", e.SessionID).WithSaw(state.Saw())
+	}
 	if e.Document != nil {
 		return Transition(state.Status, e.Document.Status)
 	}
 	return transition(state.Status, e.Status)
+}
+
+// sameSession reports whether two states of the same version are those of one session, and not
+// of one and another that took its id. A new run has an id of its own, and epochs do not repeat;
+// see [FirstEpoch].
+func (s *State) sameSession(as *State) bool {
+	return s.CurrentRunID == as.CurrentRunID && s.Lease.Epoch == as.Lease.Epoch && s.CreatedAt.Equal(as.CreatedAt)
 }
 
 // transition is [Transition] to a status that may be empty, which means no change.

@@ -62,6 +62,9 @@ func TestEditGuard(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
 	idle := session.State{ID: "a", Version: 3, Status: session.Completed}
+	idle.CreatedAt, idle.CurrentRunID, idle.Lease.Epoch = now, "r", 7
+	read, created, ran, epoch := idle, idle, idle, idle
+	created.CreatedAt, ran.CurrentRunID, epoch.Lease.Epoch = now.Add(1), "q", 6
 	held := idle
 	held.Lease = session.Lease{Owner: "o", ExpiresAt: now.Add(time.Second)}
 	running := &session.Run{ID: "r", Status: session.RunRunning}
@@ -85,6 +88,11 @@ func TestEditGuard(t *testing.T) {
 		{"beside, during a run", session.Edit{Metadata: patch}, &held, running, nil},
 		{"version", session.Edit{Version: 3}, &idle, nil, nil},
 		{"other version", session.Edit{Version: 2}, &idle, nil, session.ErrStale},
+		{"of the session that was read", session.Edit{Version: 3, Read: &read}, &idle, nil, nil},
+		{"of another session: created", session.Edit{Version: 3, Read: &created}, &idle, nil, session.ErrStale},
+		{"of another session: run", session.Edit{Version: 3, Read: &ran}, &idle, nil, session.ErrStale},
+		{"of another session: epoch", session.Edit{Version: 3, Read: &epoch}, &idle, nil, session.ErrStale},
+		{"of another session, during a run", session.Edit{Metadata: patch, Read: &epoch}, &idle, running, session.ErrAlreadyRunning},
 		{"document without a version", session.Edit{Document: doc(session.Active)}, &idle, nil, session.ErrStale},
 		{"document", session.Edit{Version: 3, Document: doc(session.Active)}, &idle, nil, nil},
 		{"document with an impossible status", session.Edit{Version: 3, Document: doc(session.Interrupted)}, &idle, nil, session.ErrTransition},

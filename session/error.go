@@ -39,6 +39,7 @@ const (
 	CodeClosed        Code = "framework_closed"
 	CodeUnknownAgent  Code = "framework_unknown_agent"
 	CodeHook          Code = "framework_hook_failed"
+	CodeExtension     Code = "framework_extension_failed"
 	CodeToolFailed    Code = "tool_execution_failed"
 	CodeToolPanic     Code = "tool_panicked"
 	CodeToolTimeout   Code = "tool_timeout"

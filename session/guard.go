@@ -30,7 +30,7 @@ func Exists(state *State) error {
 func (s *State) AsNew(tenant string, now time.Time) State {
 	out := *s
 	out.Tenant, out.Version = tenant, 0
-	out.Turn, out.MessageCount, out.CurrentRunID = 0, 0, ""
+	out.Turn, out.MessageCount, out.Marks, out.CurrentRunID, out.Requires = 0, 0, nil, "", nil
 	out.LastCommit, out.ClosePending, out.Lease = "", false, Lease{}
 	out.CheckpointID, out.CheckpointSource, out.CheckpointedAt = "", "", time.Time{}
 	out.Pending, out.AwaitingChildren = nil, nil
@@ -133,7 +133,7 @@ func (s *StartRun) Begin(state *State, first int64, now time.Time) Run {
 	if s.Resumes {
 		state.ResumeCount++
 	}
-	state.CurrentRunID = s.Run.ID
+	state.CurrentRunID, state.Requires = s.Run.ID, s.Run.Requires
 	state.Lease = Lease{Owner: s.Owner, Epoch: max(state.Lease.Epoch, first) + 1, ExpiresAt: LeaseEnd(now, s.TTL)}
 
 	run := s.Run

@@ -204,6 +204,8 @@ type Due struct {
 	RunID string
 	// Runtime is the runtime of the current run.
 	Runtime string
+	// Requires is that of the current run; see [Run.Requires].
+	Requires []string
 	// CallID is the call whose deadline has passed.
 	CallID string
 	Lease  Lease

@@ -50,6 +50,27 @@ const (
 	// MetaFinish marks a reply that the model did not end on its own; its value is the
 	// reason, "length" or "content-filter".
 	MetaFinish = "helixFinish"
+	// MetaCompaction marks the marker of a summary or a clear; its value is a [Compaction].
+	MetaCompaction = "helixCompaction"
+	// MetaTrim marks the marker of a trim; its value is a [Compaction] as well. To processes
+	// that do not know trims it is one more hidden message, while MetaCompaction would have
+	// them take the text of the trim for all that was said before.
+	MetaTrim = "helixTrim"
+	// MetaUncompacted is on the reply after a compaction that was tried in vain; its value
+	// is an [Uncompacted].
+	MetaUncompacted = "helixUncompacted"
+	// MetaUsage is what a reply cost; its value is a [ReplyUsage].
+	MetaUsage = "helixUsage"
+	// MetaPrompt is a digest of the instructions and tools that a reply was made with.
+	MetaPrompt = "helixPrompt"
+	// MetaEvicted marks a result of which the message has only the beginning and the end; its
+	// value is an [Evicted].
+	MetaEvicted = "helixEvicted"
+	// MetaSkills are the skills that the sender of a message chose; its value is a list of
+	// names. It is the only one of these besides MetaHidden that callers may set.
+	MetaSkills = "helixSkills"
+	// MetaSkill marks a hidden message with the content of a skill; its value is the name.
+	MetaSkill = "helixSkill"
 )
 
 // PartKind says what a part of a message contains.
@@ -363,7 +384,12 @@ func appendField(b []byte, name, value string) []byte {
 func appendObject(b []byte, fields map[string]json.RawMessage) ([]byte, error) {
 	b = append(b, '{')
 	var err error
-	for i, name := range slices.Sorted(maps.Keys(fields)) {
+	names := make([]string, 0, 8) // on the stack: messages have few
+	for name := range fields {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for i, name := range names {
 		if i > 0 {
 			b = append(b, ',')
 		}

@@ -18,10 +18,10 @@ type Patch struct {
 
 // Patches returns what w does to before as the JSON Patch operations that readers
 // of a stream receive. Objects are compared key by key; appends become "add" at
-// the end of the list.
+// the end of the list. Keys of the framework are left out.
 func Patches(before *CustomState, w Writes) []Patch {
 	var out []Patch
-	for _, op := range Compose(w).Ops { // so that each key occurs once
+	for _, op := range Compose(w.Public()).Ops { // so that each key occurs once
 		path := "/" + escapePointer(op.Key)
 		switch {
 		case op.Kind == OpReplace:
@@ -43,7 +43,7 @@ func Patches(before *CustomState, w Writes) []Patch {
 // larger than [Patches], but applying them repeatedly has no further effect.
 func ResultPatches(after *CustomState, w Writes) []Patch {
 	var out []Patch
-	for _, op := range Compose(w).Ops {
+	for _, op := range Compose(w.Public()).Ops {
 		path := "/" + escapePointer(op.Key)
 		if value := after.Get(op.Key); value != nil {
 			out = append(out, Patch{Op: "add", Path: path, Value: value})

@@ -13,12 +13,16 @@ type PendingKind string
 const (
 	PendingClientTool PendingKind = "client_tool"
 	PendingApproval   PendingKind = "approval"
+	PendingQuestion   PendingKind = "question"
 )
 
 // named returns the kind as a noun phrase for a message.
 func (k PendingKind) named() string {
-	if k == PendingApproval {
+	switch k {
+	case PendingApproval:
 		return "an approval"
+	case PendingQuestion:
+		return "the answer to a question"
 	}
 	return "the result of a client tool"
 }
@@ -39,6 +43,8 @@ const (
 
 // Pending is a call that waits for a person.
 type Pending struct {
+	// CallID is the id under which the call waits: its own or, if the call has asked a
+	// question, that of the question; see [Call.WaitID].
 	CallID    string          `json:"toolCallId"`
 	MessageID string          `json:"messageId,omitempty"`
 	Tool      string          `json:"toolName"`
@@ -46,6 +52,13 @@ type Pending struct {
 	Kind      PendingKind     `json:"kind"`
 	// ApprovalID must be repeated by the answer to an approval.
 	ApprovalID string `json:"approvalId,omitempty"`
+	// For is the call that asked, if the entry is a question. Prompt is the question. Its
+	// answer has to fit Schema; with a URL, the person does there what is asked for, and
+	// then confirms it.
+	For    string          `json:"for,omitempty"`
+	Prompt string          `json:"prompt,omitempty"`
+	Schema json.RawMessage `json:"schema,omitempty"`
+	URL    string          `json:"url,omitempty"`
 	// Fingerprint binds an approval to the exact input that the person saw; see
 	// [Fingerprint].
 	Fingerprint string `json:"fingerprint,omitempty"`
@@ -68,6 +81,15 @@ type Pending struct {
 	Extra       Extra     `json:"-"`
 }
 
+// Call returns the id of the call that waits. It is not that of the entry if the call has
+// asked a question.
+func (p *Pending) Call() string {
+	if p.For != "" {
+		return p.For
+	}
+	return p.CallID
+}
+
 // Open reports whether the session's next step still needs this entry.
 func (p *Pending) Open() bool { return p.State == PendingWaiting || p.State == PendingAnswered }
 
@@ -79,6 +101,9 @@ func (p *Pending) Check() error {
 	err := checkTexts("message id", p.MessageID, "tool", p.Tool, "approval id", p.ApprovalID,
 		"owner session id", p.SessionID, "run id", p.RunID)
 	if err != nil {
+		return err
+	}
+	if err := p.checkQuestion(); err != nil {
 		return err
 	}
 	return CheckJSON("input", p.Input)
@@ -100,12 +125,25 @@ func (p *Pending) Begin(sessionID, runID string, now time.Time) {
 	}
 }
 
+// Replaces reports whether the entry replaces one that exists, which it does if that
+// still waits: an answer and an end stand. It then takes over since when the call waits.
+func (p *Pending) Replaces(was *Pending) bool {
+	if was.State != PendingWaiting {
+		return false
+	}
+	p.CreatedAt = was.CreatedAt
+	return true
+}
+
 // Response is a person's answer.
 type Response struct {
 	Kind     PendingKind     `json:"kind"`
 	Approved bool            `json:"approved,omitempty"`
 	Reason   string          `json:"reason,omitempty"`
 	Result   json.RawMessage `json:"result,omitempty"`
+	// Answer is the answer to a question, unless the person declined to give one.
+	Answer   json.RawMessage `json:"answer,omitempty"`
+	Declined bool            `json:"declined,omitempty"`
 	Error    string          `json:"error,omitempty"`
 	By       string          `json:"by,omitempty"`
 }
@@ -168,9 +206,12 @@ func (s *Submission) Check() error {
 		return ErrTooLarge.WithMessage("result has %d bytes, at most %d are allowed", len(s.Result), MaxSubmissionResult)
 	}
 	switch s.Kind {
-	case PendingApproval, PendingClientTool:
+	case PendingApproval, PendingClientTool, PendingQuestion:
 	default:
-		return Invalid("submission kind", "%q is neither %s nor %s", s.Kind, PendingClientTool, PendingApproval)
+		return Invalid("submission kind", "%q is not one of %s, %s, %s", s.Kind, PendingClientTool, PendingApproval, PendingQuestion)
+	}
+	if err := s.checkAnswer(); err != nil {
+		return err
 	}
 	if err := checkTexts("approval id", s.ApprovalID, "fingerprint", s.Fingerprint, "error", s.Error, "reason", s.Reason, "submitter", s.By); err != nil {
 		return err
@@ -218,7 +259,8 @@ func (p *Pending) Accept(s *Submission, now time.Time) (SubmitOutcome, error) {
 
 // Fits returns an error if a submission does not match the kind of its call: an
 // approval accepts its own approval response or an error alone, a client tool
-// accepts a client-tool result.
+// accepts a client-tool result, and a question an answer or an error alone. Whether
+// an answer fits the question's schema is not decided here.
 func (p *Pending) Fits(s *Submission) error {
 	errorOnly := s.Kind == PendingClientTool && s.Result == nil && s.Error != ""
 	var why string
@@ -226,9 +268,12 @@ func (p *Pending) Fits(s *Submission) error {
 	case s.Fingerprint != "" && s.Fingerprint != p.Fingerprint:
 		why = "the answer is for a different input"
 	case p.Kind == PendingApproval && s.Kind == PendingApproval && s.ApprovalID == p.ApprovalID,
-		p.Kind == PendingApproval && errorOnly,
-		p.Kind == PendingClientTool && s.Kind == PendingClientTool:
+		(p.Kind == PendingApproval || p.Kind == PendingQuestion) && errorOnly,
+		p.Kind == PendingClientTool && s.Kind == PendingClientTool,
+		p.Kind == PendingQuestion && s.Kind == PendingQuestion && (s.Answer != nil || s.Declined || p.URL != ""):
 		return nil
+	case p.Kind == PendingQuestion && s.Kind == PendingQuestion:
+		why = "the answer is missing"
 	case p.Kind == PendingApproval && s.Kind == PendingApproval:
 		why = "the approval id does not match"
 	default:

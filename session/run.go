@@ -27,6 +27,10 @@ type Run struct {
 	Agent     string    `json:"agentType,omitempty"`
 	// Runtime names the runtime of the run; recovery uses the same runtime.
 	Runtime string `json:"runtime,omitempty"`
+	// Requires names the abilities that a process must have to work on the run, which are
+	// those of all agents that the run can reach. A process that lacks one leaves the
+	// session alone; see [CheckFeatures].
+	Requires []string `json:"requires,omitempty"`
 	// RequestID makes Execute idempotent: at most one run per session has a given
 	// request id.
 	RequestID     string `json:"requestId,omitempty"`

@@ -66,9 +66,14 @@ type State struct {
 	Version     int64 `json:"version,omitempty"`
 	ResumeCount int   `json:"resumeCount,omitempty"`
 	// Turn is the number of the latest run; MessageCount is the number of messages.
-	Turn         int    `json:"turn,omitempty"`
-	MessageCount int    `json:"messageCount,omitempty"`
+	Turn         int `json:"turn,omitempty"`
+	MessageCount int `json:"messageCount,omitempty"`
+	// Marks say where in the transcript the last markers are. A store derives them
+	// from the messages and ignores them in writes.
+	Marks        Marks  `json:"marks,omitempty"`
 	CurrentRunID string `json:"currentRunId,omitempty"`
+	// Requires names the abilities that the current run needs; see [Run.Requires].
+	Requires []string `json:"requires,omitempty"`
 	// LastCommit is the effect key of the last commit.
 	LastCommit string `json:"lastCommit,omitempty"`
 	// ClosePending is set after a run has ended until its stream is known to be closed.

@@ -25,6 +25,7 @@ type Store interface {
 	Children
 	Submissions
 	Inboxes
+	Tasks
 	Lister
 	Sweeps
 
@@ -98,12 +99,14 @@ type Calls interface {
 	// Settle records the result and the writes of a begun or open call. The first
 	// writer wins; every caller gets the row that results.
 	Settle(ctx context.Context, id string, fence Fence, call Call) (Call, error)
+	// Ask records that a call asks a person a question; see [Ask.Apply]. A question that
+	// was recorded before changes nothing. The fence must match that of the session.
+	Ask(ctx context.Context, id string, fence Fence, ask Ask) error
 	// Calls lists the rows of an assistant message, in call order.
 	Calls(ctx context.Context, id, messageID string) ([]Call, error)
 	// CleanCalls deletes rows that no step will ever use: those older than before
 	// whose session has ended or whose transcript has continued past their message. It
-	// returns how many. It is meant for retention; nothing in this module calls it
-	// yet.
+	// returns how many. The task of helix.TaskOptions.CleanCalls calls it.
 	CleanCalls(ctx context.Context, before time.Time) (int, error)
 }
 
@@ -125,6 +128,10 @@ type Transcripts interface {
 	Messages(ctx context.Context, id string, page PageRequest) (Page[Message], error)
 	// AllMessages reads the whole transcript in one consistent view.
 	AllMessages(ctx context.Context, id string) ([]Message, error)
+	// MessagesFrom reads the messages from a number on, counted from 1, in one
+	// consistent view. There are none after the end of the transcript. Its cost depends
+	// only on what it returns.
+	MessagesFrom(ctx context.Context, id string, number int) ([]Message, error)
 }
 
 // Runs reads run records.
@@ -198,6 +205,35 @@ type Inboxes interface {
 	DeleteWake(ctx context.Context, wake Wake) error
 }
 
+// Tasks persists work that follows commits; see [Change.Tasks]. The store is the
+// queue: a process claims a task that [Sweeps.DueTasks] lists, renews its hold while
+// it carries the task out, and finishes it. If the process dies, the hold expires
+// and the task is due again.
+//
+// Methods that name a task return [ErrNotFound] if it does not exist, and those that
+// need a hold return [ErrStale] if somebody else has it. A refused claim writes
+// nothing.
+type Tasks interface {
+	// PutTasks adds tasks outside a commit, all or none; see [CheckPutTasks]. A task
+	// whose id exists stays as it is. The session that they name must exist, else the
+	// result is [ErrNotFound].
+	PutTasks(ctx context.Context, tasks []Task) error
+	// ClaimTask takes hold of a task that is due and returns it. Of concurrent claims
+	// exactly one succeeds. See [TaskClaim.Apply].
+	ClaimTask(ctx context.Context, claim TaskClaim) (*Task, error)
+	// RenewTask extends a hold, by ttl from now.
+	RenewTask(ctx context.Context, ref TaskRef, fence TaskFence, ttl time.Duration) error
+	// FinishTask ends a hold. See [TaskResult.Apply].
+	FinishTask(ctx context.Context, ref TaskRef, fence TaskFence, result TaskResult) error
+	// ListTasks lists the tenant's tasks, for operators.
+	ListTasks(ctx context.Context, query TaskQuery) (Page[Task], error)
+	// RetryTask makes a task due at once. See [Task.Retry].
+	RetryTask(ctx context.Context, ref TaskRef) error
+	// DropTask removes a task, also one that somebody carries out. If before is set, it
+	// is refused with [ErrStale] unless the task was given up before that.
+	DropTask(ctx context.Context, ref TaskRef, before time.Time) error
+}
+
 // Lister lists sessions, and calls that wait in them.
 type Lister interface {
 	// List returns the sessions that match, newest first.
@@ -233,4 +269,11 @@ type Sweeps interface {
 	PendingCloses(ctx context.Context, request SweepRequest) ([]Due, error)
 	// Wakes lists undelivered wakes.
 	Wakes(ctx context.Context, request WakeRequest) ([]Wake, error)
+	// DueTasks lists tasks that can be claimed: of each tenant the one that has been
+	// due longest, in the order of the tenants' names. So whoever claims what it lists,
+	// page after page, serves all tenants alike, however much one of them has to do.
+	DueTasks(ctx context.Context, request TaskRequest) ([]Task, error)
+	// OldTasks lists tasks that became due, or were given up, before a time, in the
+	// order of [Task.CompareOld].
+	OldTasks(ctx context.Context, request OldTaskRequest) ([]Task, error)
 }

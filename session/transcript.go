@@ -9,23 +9,23 @@ import (
 // call is answered exactly once, in order, by the messages that directly follow
 // it. It grows by [Transcript.Append], which checks only the new message, so the
 // cost of an extension does not depend on the length of the history.
+//
+// It may hold only the end of a history, from where its view begins; see [Tail].
 type Transcript struct {
+	before   int // how many messages came before those that it holds
 	messages []Message
 	// calls is the index of the message that made the last calls, and open how many
 	// of its calls, the last ones, have no result yet.
 	calls, open int
 	bytes       int64
+	// view is what a model is sent, if that is not all: it is nil if there is no marker.
+	// It grows with the messages, so that asking for it costs nothing.
+	view []Message
 }
 
 // NewTranscript checks a stored history.
 func NewTranscript(messages []Message) (*Transcript, error) {
-	t := &Transcript{messages: make([]Message, 0, len(messages)+16)}
-	for i := range messages {
-		if err := t.Append(messages[i]); err != nil {
-			return nil, err
-		}
-	}
-	return t, nil
+	return Tail{Messages: messages}.Transcript()
 }
 
 // Append adds one message. It returns an error if a provider would refuse the
@@ -54,6 +54,11 @@ func (t *Transcript) Append(m Message) error {
 	}
 	t.messages = append(t.messages, m)
 	t.bytes += int64(m.Size())
+	if m.Compaction() != nil {
+		t.view = View(t.messages)
+	} else if t.view != nil {
+		t.view = append(t.view, m)
+	}
 	return nil
 }
 
@@ -104,14 +109,38 @@ func countCalls(parts []Part) (n int, err error) {
 	return n, nil
 }
 
-// Messages returns the history. It is shared: callers must not change it.
+// Messages returns the messages that the transcript holds: the whole history if
+// nothing came before. They are shared: callers must not change them.
 func (t *Transcript) Messages() []Message { return slices.Clip(t.messages) }
 
-// Len returns the number of messages.
-func (t *Transcript) Len() int { return len(t.messages) }
+// View returns what a model is sent of the history; see [View]. It is shared:
+// callers must not change it.
+func (t *Transcript) View() []Message {
+	if t.view == nil {
+		return t.Messages()
+	}
+	return slices.Clip(t.view)
+}
 
-// Bytes returns the approximate stored size of all messages.
+// Before returns how many messages of the history came before those that the
+// transcript holds.
+func (t *Transcript) Before() int { return t.before }
+
+// Len returns the number of messages of the history.
+func (t *Transcript) Len() int { return t.before + len(t.messages) }
+
+// Bytes returns the approximate stored size of the history.
 func (t *Transcript) Bytes() int64 { return t.bytes }
+
+// BytesBefore returns the approximate stored size of the history without the last
+// messages.
+func (t *Transcript) BytesBefore(last int) int64 {
+	size := t.bytes
+	for i := max(0, len(t.messages)-last); i < len(t.messages); i++ {
+		size -= int64(t.messages[i].Size())
+	}
+	return size
+}
 
 // Open returns the calls of the last assistant message that have no result yet.
 func (t *Transcript) Open() []Part {
@@ -130,12 +159,14 @@ func (t *Transcript) Sendable() error {
 	return nil
 }
 
-// Truncate drops every message after the first keep ones.
+// Truncate drops every message after the history's first keep ones. It cannot drop
+// messages that the transcript does not hold.
 func (t *Transcript) Truncate(keep int) error {
-	if keep < 0 || keep > len(t.messages) {
-		return Invalid("message count", "%d is not within 0 and %d", keep, len(t.messages))
+	if keep < t.before || keep > t.Len() {
+		return Invalid("message count", "%d is not within %d and %d", keep, t.before, t.Len())
 	}
-	rest, err := NewTranscript(t.messages[:keep])
+	held := t.messages[:keep-t.before]
+	rest, err := Tail{Before: t.before, Bytes: t.BytesBefore(len(t.messages)), Messages: held}.Transcript()
 	if err != nil {
 		return err
 	}

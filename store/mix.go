@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/lock"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -22,6 +23,9 @@ type Mix struct {
 	SessionsOf Backend
 	StreamsOf  Backend
 	LocksOf    Backend
+	// BlobBytes keeps the bytes of blobs, such as blob/dir in a directory. The references
+	// to them stay with the sessions. Defaults to the backend of the sessions.
+	BlobBytes blob.Bytes
 }
 
 var _ Backend = Mix{}
@@ -40,6 +44,14 @@ func (m Mix) Streams() stream.Manager {
 		return m.StreamsOf.Streams()
 	}
 	return mixedStreams{m.StreamsOf.Streams()}
+}
+
+// Blobs implements [Backend].
+func (m Mix) Blobs() blob.Store {
+	if m.BlobBytes == nil {
+		return m.SessionsOf.Blobs()
+	}
+	return blob.Apart(m.SessionsOf.Blobs(), m.BlobBytes)
 }
 
 // Locks implements [Backend].

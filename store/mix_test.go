@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
 // tests of the two backends cover damaged rows and a store that is too new.
 func TestMix(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t testing.TB) storetest.Harness {
+	storetest.RunShare(t, 2, func(t testing.TB) storetest.Harness {
 		clock := storetest.NewClock()
 		name := session.NewID()[4:] // without its prefix, which is not valid in a schema's name
 		connect := func(t testing.TB) store.Backend {

@@ -13,7 +13,8 @@ import (
 // stream's chunks after Sequence, shows everything exactly once. See
 // [stream.FoldOnto].
 type Snapshot struct {
-	// State is the document. Its custom state matches Messages.
+	// State is the document. Its custom state matches Messages, without the keys of the
+	// framework.
 	State *session.State
 	// Run is the latest run, or nil if the session has never run.
 	Run *session.Run
@@ -77,6 +78,7 @@ func takeSnapshot(ctx context.Context, sessions session.Store, streams stream.Ma
 	if err != nil {
 		return nil, err
 	}
+	s.State.Custom = s.State.Custom.Public()
 	return s, nil
 }
 
@@ -219,6 +221,12 @@ func sequenceOf(ctx context.Context, streams stream.Manager, state *session.Stat
 			}
 			if c.RunID != at.RunID || c.Step > at.Step {
 				return last, nil
+			}
+			if c.Kind == stream.InputReceived && c.MessageCount != nil && *c.MessageCount >= at.MessageCount {
+				return last, nil // its messages, such as a marker behind the step, are not committed yet
+			}
+			if c.Kind == stream.Custom && c.Name == stream.CompactingName {
+				continue // it is news until the step says how the compaction ended
 			}
 			last = from
 		}

@@ -1,4 +1,4 @@
-// Package store defines a backend: the storage of sessions, streams and locks.
+// Package store defines a backend: the storage of sessions, streams, blobs and locks.
 //
 // The backends are its sub-packages;
 // [github.com/helixagents/helix/store/storetest] is the suite that each of them,
@@ -9,16 +9,18 @@ import (
 	"context"
 	"time"
 
+	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/lock"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 )
 
-// Backend stores sessions, streams and locks. The stores that it returns are
+// Backend stores sessions, streams, blobs and locks. The stores that it returns are
 // scoped to the default tenant.
 type Backend interface {
 	Sessions() session.Store
 	Streams() stream.Manager
+	Blobs() blob.Store
 	Locks() lock.Manager
 	// StartRun starts a run and opens the session's own stream for it, together where
 	// the backend can. Its results are those of [StartThenOpen]: the run, and the stream

@@ -10,7 +10,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Kind is the kind of a chunk. The set of kinds is closed.
+// Kind is the kind of a chunk. A program knows those below; it passes on the chunks of
+// later ones, whose kinds it does not know.
 type Kind string
 
 // The kinds of chunks.
@@ -27,7 +28,8 @@ const (
 	// ToolStart announces a call of the reply: CallID, Tool, Arguments.
 	ToolStart Kind = "tool_start"
 	// ToolEnd is a call's result: CallID, Tool, Result, Success, Error. MessageID is
-	// set if the call belongs to an earlier run and the start of this run answered it.
+	// set if the call belongs to an earlier run and the start of this run answered it. If
+	// Result is only a preview, Data says where the whole is; see [Chunk.Evicted].
 	ToolEnd Kind = "tool_end"
 	// ApprovalRequest asks for an approval: CallID, Tool, Arguments, ApprovalID.
 	ApprovalRequest Kind = "tool_approval_request"
@@ -45,7 +47,10 @@ const (
 	// FileOutput is a file that the model generated: a [File] in Data.
 	FileOutput Kind = "file"
 
-	// InputReceived shows the messages that began the turn, in Messages.
+	// InputReceived shows the messages that began the turn, in Messages, and messages that
+	// are added during it. That of a marker comes before the marker is committed:
+	// MessageCount is how many messages precede it, and a [StepDiscarded] with at most as
+	// many says that it was not.
 	InputReceived Kind = "input"
 	// RunStarted begins a run's chunks. RunResumed does so after a suspension or an
 	// interruption.
@@ -137,10 +142,18 @@ type Chunk struct {
 	Omitted bool `json:"omitted,omitempty"`
 }
 
-// Check returns an error if the chunk must not be written.
+// maxKind is the longest name of a kind, in bytes.
+const maxKind = 64
+
+// Check returns an error if the chunk must not be written. The kind may be one of a
+// later program.
 func (c *Chunk) Check() error {
-	if !c.Kind.Valid() {
-		return session.Invalid("chunk type", "%q is unknown", c.Kind)
+	ok := len(c.Kind) > 0 && len(c.Kind) <= maxKind
+	for _, r := range c.Kind {
+		ok = ok && (r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r == '-' || r == '.')
+	}
+	if !ok {
+		return session.Invalid("chunk type", "%.80q is not a name", string(c.Kind))
 	}
 	return nil
 }

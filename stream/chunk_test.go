@@ -85,7 +85,10 @@ func TestSplitTable(t *testing.T) {
 		"large data":            {data, 1000, session.ErrTooLarge},
 		"large text and more":   {both, 1000, session.ErrTooLarge},
 		"no room for text":      {text("hello"), 100, session.ErrTooLarge},
-		"an unknown kind":       {chunk("gossip"), 1000, session.ErrInvalid},
+		"a later kind":          {chunk("gossip"), 1000, nil},
+		"no kind":               {chunk(""), 1000, session.ErrInvalid},
+		"a kind without a name": {chunk("go ssip"), 1000, session.ErrInvalid},
+		"a kind too long":       {chunk(stream.Kind(strings.Repeat("x", 65))), 1000, session.ErrInvalid},
 		"what is not even JSON": {broken, 1000, session.ErrInvalid},
 	} {
 		pieces, err := stream.Split(test.chunk, test.limit)

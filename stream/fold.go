@@ -158,6 +158,9 @@ func (s *foldedStep) add(c *Chunk) {
 		if c.Error != nil {
 			result = session.ToolFailure(call, c.Error)
 		}
+		if c.Evicted() != nil {
+			result.Metadata = map[string]json.RawMessage{session.MetaEvicted: c.Data}
+		}
 		result.RunID, result.Step = c.RunID, c.Step
 		s.results[c.CallID] = result
 	}

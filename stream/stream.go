@@ -191,8 +191,8 @@ type Append interface {
 }
 
 // TrimPolicy says which chunks to drop from the front of a stream: those that
-// match any rule. The engine trims through a sequence; KeepLast and Before are for
-// retention, which nothing in this module does yet.
+// match any rule. The engine trims through a sequence, and the task of
+// helix.TaskOptions.TrimStreams before a time; KeepLast is for other kinds of retention.
 type TrimPolicy struct {
 	// KeepLast keeps only the latest n chunks; 0 keeps all.
 	KeepLast int64

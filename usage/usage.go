@@ -22,8 +22,11 @@ const (
 	ClientToolWait Kind = "client_tool_wait_ms"
 )
 
-// Entry is one unit of consumption. Its ID stays the same when an effect is repeated, so
-// that a store can deduplicate it.
+// Entry is one unit of consumption. Its ID stays the same when the process that made it
+// reports it again, so that a store can deduplicate it. A model that is asked again by the
+// process that takes a run over consumes again, and so does a tool that runs again: these
+// entries have IDs of their own. Entries about sub-agents and about waits for people are one
+// per call, whichever process reports them.
 type Entry struct {
 	ID        string          `json:"id"`
 	Kind      Kind            `json:"kind"`

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/lock"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -30,7 +31,7 @@ type Config struct {
 	MaxChunk int
 }
 
-// Backend stores sessions, streams and locks in memory. It is safe for concurrent
+// Backend stores sessions, streams, blobs and locks in memory. It is safe for concurrent
 // use.
 //
 // One lock guards all sessions. An operation encodes its input before it takes the
@@ -51,6 +52,8 @@ type Backend struct {
 	catalogs map[string]*catalog // by tenant
 	due      dueSets
 	wakes    map[wakeKey]session.Wake
+	heap     heap
+	tasks    tasks
 }
 
 // New returns an empty backend.
@@ -68,6 +71,8 @@ func New(config Config) *Backend {
 		catalogs: map[string]*catalog{},
 		due:      newDueSets(),
 		wakes:    map[wakeKey]session.Wake{},
+		heap:     newHeap(),
+		tasks:    newTasks(),
 		signals:  feed.NewSignals(),
 	}
 	b.hub = newHub(b.now, maxChunk)
@@ -82,6 +87,9 @@ func (b *Backend) Sessions() session.Store { return &sessions{b: b, tenant: sess
 func (b *Backend) Streams() stream.Manager {
 	return &streams{hub: b.hub, tenant: session.DefaultTenant}
 }
+
+// Blobs implements [store.Backend].
+func (b *Backend) Blobs() blob.Store { return &blobs{b: b, tenant: session.DefaultTenant} }
 
 // Locks implements [store.Backend].
 func (b *Backend) Locks() lock.Manager { return b.locks }

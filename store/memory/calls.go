@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"slices"
@@ -128,6 +129,39 @@ func (s *sessions) settle(ctx context.Context, id string, fence session.Fence, s
 	return *found, nil
 }
 
+// Ask implements [session.Calls].
+func (s *sessions) Ask(ctx context.Context, id string, fence session.Fence, ask session.Ask) error {
+	if err := ask.Check(); err != nil {
+		return err
+	}
+	ask.Call.Memo = bytes.Clone(ask.Call.Memo)
+	rec, err := s.edit(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer s.b.release(rec)
+	if err := rec.state.CheckFence(fence); err != nil {
+		return err
+	}
+	rows := rec.calls[ask.Call.MessageID]
+	calls := make([]session.Call, len(rows))
+	for i, row := range rows {
+		calls[i] = cloneCall(&row.Call)
+	}
+	changed, err := ask.Apply(id, calls)
+	if err != nil || len(changed) == 0 {
+		return err
+	}
+	for _, i := range changed {
+		rows[i].Call = calls[i]
+	}
+	entry := clonePending(&ask.Pending)
+	entry.Begin(id, rec.state.CurrentRunID, s.b.now())
+	rec.pending.add(entry)
+	rec.pending.resolve(ask.Resolve)
+	return nil
+}
+
 // Calls implements [session.Calls].
 func (s *sessions) Calls(ctx context.Context, id, messageID string) ([]session.Call, error) {
 	found, err := s.callRows(ctx, id, messageID)
@@ -202,15 +236,16 @@ func (r *record) settled(messageID, callID string) *message {
 	return nil
 }
 
-// addCall adds a row. An existing row is kept, because it may have a result.
+// addCall adds a row, or replaces one that has no result.
 func (r *record) addCall(row *call, now time.Time) {
-	if r.call(row.MessageID, row.ID) != nil {
-		return
-	}
 	row.at = now
 	row.Begin(now)
 	list := r.calls[row.MessageID]
-	list = append(list, row)
+	if was := r.call(row.MessageID, row.ID); was == nil {
+		list = append(list, row)
+	} else if was.Status != session.CallSettled {
+		*was = *row
+	}
 	slices.SortStableFunc(list, func(a, b *call) int { return cmp.Compare(a.Index, b.Index) })
 	r.setCalls(row.MessageID, list)
 }

@@ -138,6 +138,7 @@ func (c *change) apply(b *Backend, rec *record, now time.Time) {
 }
 
 func (c *change) applyMessages(rec *record, now time.Time) {
+	rec.state.Marks = rec.state.Marks.After(len(rec.messages), c.Change)
 	if c.KeepMessages != nil {
 		rec.truncate(*c.KeepMessages, now)
 	}
@@ -166,6 +167,7 @@ func (c *change) applyRows(b *Backend, rec *record, now time.Time) {
 	if c.Wake != nil && b.find(rec.state.Tenant, c.Wake.SessionID) != nil { // a deleted parent needs no wake
 		b.putWake(rec.state.Tenant, *c.Wake, now)
 	}
+	b.tasks.add(c.Tasks, rec.state.Tenant, rec.state.ID, now)
 }
 
 func (c *change) applyRun(rec *record, now time.Time) {

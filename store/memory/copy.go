@@ -27,7 +27,9 @@ func cloneState(s *session.State) session.State {
 	out.Tracing = clonePointer(s.Tracing)
 	out.WorkspaceRef = bytes.Clone(s.WorkspaceRef)
 	out.Tags = session.UniqueTags(s.Tags)
+	out.Requires = slices.Clone(s.Requires)
 	out.Metadata = maps.Clone(s.Metadata)
+	out.Marks = slices.Clone(s.Marks)
 	out.Extra = cloneRawMap(s.Extra)
 	for _, t := range []*time.Time{&out.Lease.ExpiresAt, &out.CheckpointedAt, &out.ExpiresAt, &out.CreatedAt, &out.UpdatedAt} {
 		*t = utc(*t)
@@ -47,6 +49,7 @@ func cloneDocument(d *session.CustomState) session.CustomState {
 func cloneRun(r *session.Run) session.Run {
 	out := *r
 	out.Outcome = cloneOutcome(r.Outcome)
+	out.Requires = slices.Clone(r.Requires)
 	out.StartedAt, out.EndedAt = utc(r.StartedAt), utc(r.EndedAt)
 	out.Extra = cloneRawMap(r.Extra)
 	return out
@@ -67,7 +70,7 @@ func cloneOutcome(o *session.Outcome) *session.Outcome {
 
 func clonePending(p *session.Pending) session.Pending {
 	out := *p
-	out.Input = bytes.Clone(p.Input)
+	out.Input, out.Schema = bytes.Clone(p.Input), bytes.Clone(p.Schema)
 	out.CreatedAt, out.Deadline, out.SubmittedAt = utc(p.CreatedAt), utc(p.Deadline), utc(p.SubmittedAt)
 	out.Response, out.Late = cloneResponse(p.Response), cloneResponse(p.Late)
 	out.Extra = cloneRawMap(p.Extra)
@@ -77,7 +80,7 @@ func clonePending(p *session.Pending) session.Pending {
 func cloneResponse(r *session.Response) *session.Response {
 	out := clonePointer(r)
 	if out != nil {
-		out.Result = bytes.Clone(r.Result)
+		out.Result, out.Answer = bytes.Clone(r.Result), bytes.Clone(r.Answer)
 	}
 	return out
 }
@@ -102,6 +105,7 @@ func cloneCall(c *session.Call) session.Call {
 	out := *c
 	out.Result = nil
 	out.Rejected = cloneError(c.Rejected)
+	out.Memo = bytes.Clone(c.Memo)
 	out.Writes = cloneWrites(c.Writes)
 	out.BegunAt, out.SettledAt = utc(c.BegunAt), utc(c.SettledAt)
 	out.Extra = cloneRawMap(c.Extra)

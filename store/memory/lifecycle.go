@@ -82,6 +82,8 @@ func (s *sessions) clone(ctx context.Context, clone *session.Clone) (*session.St
 		return nil, err
 	}
 	rec := s.b.newClone(s.tenant, &to, messages, custom)
+	rec.state.Marks = src.state.Marks.Within(len(messages))
+	s.b.shareBlobs(s.b.rootOf(src), rec)
 	s.b.catalog(s.tenant).add(rec)
 	s.b.mark(rec)
 	shared := rec.load()
@@ -143,12 +145,18 @@ func (s *sessions) Delete(ctx context.Context, id string) ([]string, error) {
 	for _, member := range catalog.tree(rec) {
 		catalog.remove(member)
 		s.b.due.remove(member)
+		s.b.dropBlobs(member)
 		ids = append(ids, member.state.ID)
 		deleted[session.Key{Tenant: s.tenant, ID: member.state.ID}] = true
 	}
 	for key := range s.b.wakes {
 		if deleted[key.session] {
 			delete(s.b.wakes, key)
+		}
+	}
+	for key := range s.b.tasks.byKey {
+		if deleted[session.Key{Tenant: key.tenant, ID: key.SessionID}] {
+			s.b.tasks.remove(key)
 		}
 	}
 	s.b.hub.deleteAll(deleted)

@@ -90,11 +90,16 @@ func (s *sessions) Messages(ctx context.Context, id string, req session.PageRequ
 
 // AllMessages implements [session.Transcripts].
 func (s *sessions) AllMessages(ctx context.Context, id string) ([]session.Message, error) {
+	return s.MessagesFrom(ctx, id, 1)
+}
+
+// MessagesFrom implements [session.Transcripts].
+func (s *sessions) MessagesFrom(ctx context.Context, id string, number int) ([]session.Message, error) {
 	stored, err := s.transcript(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return decodeMessages(stored)
+	return decodeMessages(stored[min(max(number, 1)-1, len(stored)):])
 }
 
 // transcript returns the session's current messages. They can be read outside the

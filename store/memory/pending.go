@@ -15,9 +15,13 @@ type waits struct {
 	open []*session.Pending
 }
 
-// add adds an entry. An existing entry is kept, because it may have an answer.
+// add adds an entry, or replaces one that still waits.
 func (w *waits) add(p session.Pending) {
-	if w.get(p.CallID) != nil {
+	if was := w.get(p.CallID); was != nil {
+		if p.Replaces(was) {
+			*was = p
+			w.refilter()
+		}
 		return
 	}
 	w.rows.add(p.CallID, &p)

@@ -29,6 +29,7 @@ type record struct {
 	owned    map[string]session.Ownership // by call id
 	inbox    inbox
 	stop     *session.Stop // for the current run
+	blobs    references
 
 	marks due                 // which sweeps the session is indexed for
 	waits map[string]*waiting // the entries of the inbox, by call

@@ -50,8 +50,8 @@ func (r *callRow) decode(id, callID string) (session.Call, error) {
 }
 
 // callParts adds the rows of a reply's calls and deletes those whose results
-// become messages. An existing row is kept, because it may have a result, unless
-// the same change consumes it.
+// become messages. A row with a result is kept, unless the same change consumes it;
+// other rows are replaced.
 func (s *sessions) callParts(q *statement, d *draft) {
 	if q.shape.calls > 0 {
 		q.add(`,
@@ -61,15 +61,15 @@ called AS (
            CASE WHEN c.status <> 'open' THEN coalesce(c.begun_at, `, q.now, `) END,
            CASE WHEN c.status = 'settled' THEN coalesce(c.settled_at, `, q.now, `) END, `, q.now, `
     FROM ok, `, callRows(q, d))
-		if q.shape.renewed {
-			q.add(`
+		q.add(`
     ON CONFLICT (session, message_id, call_id) DO UPDATE
     SET position = excluded.position, status = excluded.status, doc = excluded.doc, result_id = excluded.result_id, result = excluded.result,
         writes = excluded.writes, extra = NULL, begun_at = excluded.begun_at, settled_at = excluded.settled_at, created_at = excluded.created_at
-    WHERE calls.message_id = `, q.arg(d.Promote.MessageID), "\n)")
-		} else {
-			q.add("\n    ON CONFLICT DO NOTHING\n)")
+    WHERE calls.status <> 'settled'`)
+		if q.shape.renewed {
+			q.add(" OR calls.message_id = ", q.arg(d.Promote.MessageID))
 		}
+		q.add("\n)")
 	}
 	if !q.shape.promote {
 		return
@@ -262,6 +262,55 @@ func (s *sessions) Settle(ctx context.Context, id string, fence session.Fence, s
 	call, _, err := s.changeCall(ctx, id, "settle call", settled.MessageID, settled.ID, guard, done, settleCall,
 		fence.Owner, fence.Epoch, s.b.clock(), row.resultID, row.Result, row.Writes, extra)
 	return call, err
+}
+
+const (
+	selectStepCalls = `
+SELECT c.call_id, ` + callColumns + `
+FROM helix.calls c WHERE c.session = $1 AND c.message_id = $2
+ORDER BY c.position, c.call_id`
+
+	reopenCall = `
+UPDATE helix.calls SET status = $4, doc = $5, extra = NULL, begun_at = NULL
+WHERE session = $1 AND message_id = $2 AND call_id = $3`
+)
+
+// Ask implements [session.Calls].
+func (s *sessions) Ask(ctx context.Context, id string, fence session.Fence, ask session.Ask) error {
+	if err := ask.Check(); err != nil {
+		return err
+	}
+	return s.touch(ctx, id, "ask", func(ctx context.Context, t *tx, h *header) error {
+		if err := h.CheckFence(fence); err != nil {
+			return err
+		}
+		var calls []session.Call
+		t.ask(func(rows pgx.Rows) error {
+			var callID string
+			row, err := scanCall(rows, &callID)
+			if err != nil {
+				return err
+			}
+			call, err := row.decode(id, callID)
+			calls = append(calls, call)
+			return err
+		}, selectStepCalls, h.number, ask.Call.MessageID)
+		if err := t.flush(ctx); err != nil {
+			return err
+		}
+		changed, err := ask.Apply(id, calls)
+		if err != nil || len(changed) == 0 {
+			return err
+		}
+		for _, i := range changed {
+			row, err := encodeCall(&calls[i])
+			if err != nil {
+				return err
+			}
+			t.exec(reopenCall, h.number, calls[i].MessageID, calls[i].ID, row.status, row.Doc)
+		}
+		return s.addQuestion(t, h, &ask)
+	})
 }
 
 const selectCalls = `

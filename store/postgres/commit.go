@@ -141,8 +141,8 @@ func draftOf(commit *session.Commit) (*draft, error) {
 }
 
 // rewinds reports whether one statement cannot make the change, because it drops
-// messages or replaces the custom state.
-func (d *draft) rewinds() bool { return d.KeepMessages != nil || d.whole != nil }
+// messages, replaces the custom state or appends a marker.
+func (d *draft) rewinds() bool { return d.whole != nil || d.MovesMarks() }
 
 const lockOnly = `
 SELECT FROM helix.sessions WHERE tenant = $1 AND id = $2 FOR NO KEY UPDATE`

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"maps"
 	"slices"
 
@@ -52,6 +53,36 @@ func (s *sessions) writeDoc(t *tx, h *header) error {
 		return err
 	}
 	t.exec(upsertDoc, h.number, row.Doc, row.Ending, row.SuspendedStep, row.Output)
+	return nil
+}
+
+const updateDoc = `
+UPDATE helix.session_docs SET doc = $2 WHERE session = $1`
+
+// moveMarks records where the markers are after a change, which is about to be
+// applied to the messages. A session that is yet to be inserted has no row.
+func (s *sessions) moveMarks(ctx context.Context, t *tx, h *header, c *session.Change) error {
+	row := s.askDoc(t, h.ID)
+	if err := t.flush(ctx); err != nil {
+		return err
+	}
+	is := session.State{ID: h.ID}
+	if row.found {
+		if err := row.Fill(&is); err != nil {
+			return err
+		}
+	}
+	was := len(is.Marks)
+	is.Marks = is.Marks.After(h.MessageCount, c)
+	h.Marks = is.Marks
+	if !row.found || (was == 0 && len(is.Marks) == 0) {
+		return nil
+	}
+	doc, err := stored.EncodeDocument(&is)
+	if err != nil {
+		return err
+	}
+	t.exec(updateDoc, h.number, doc.Doc)
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // Edit implements [session.Documents]. It takes two round trips, and one more if
@@ -45,6 +46,7 @@ func (s *sessions) findEdited(ctx context.Context, t *tx, e *session.Edit) (*hea
 		number int64
 		now    time.Time
 		labels *labels
+		doc    *docRow
 	)
 	if e.Create != nil {
 		s.askHeader(t, e.SessionID, &h)
@@ -54,6 +56,9 @@ func (s *sessions) findEdited(ctx context.Context, t *tx, e *session.Edit) (*hea
 	}
 	if e.Metadata != nil {
 		labels = s.askLabels(t, e.SessionID)
+	}
+	if e.Document != nil {
+		doc = s.askDoc(t, e.SessionID)
 	}
 	if err := t.flush(ctx); err != nil {
 		return nil, err
@@ -68,6 +73,13 @@ func (s *sessions) findEdited(ctx context.Context, t *tx, e *session.Edit) (*hea
 		h = s.newHeader(e.Create, number, now)
 	} else if labels != nil {
 		h.Metadata = labels.metadata[e.SessionID]
+	}
+	if doc != nil { // the edit replaces the rest of it
+		var was session.State
+		if err := stored.UnlessCorrupt(doc.Fill(&was)); err != nil {
+			return nil, err
+		}
+		h.Marks = was.Marks
 	}
 	return h, nil
 }

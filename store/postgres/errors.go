@@ -112,7 +112,7 @@ func unavailable(what string, e *pgconn.PgError) error {
 	case stateNoTable, stateNoSchema:
 		why, retryable = "the backend's tables do not exist: were they dropped while this program ran?", false
 	case stateLockTimeout:
-		why = "another transaction has held the lock for seconds"
+		why = "another transaction holds the lock for too long"
 	default:
 		if class := e.Code[:min(2, len(e.Code))]; class == "21" || class == "42" {
 			why, retryable = "the database refused the statement", false
@@ -152,6 +152,16 @@ func isLost(err error) bool {
 	}
 	_, network := errors.AsType[net.Error](err)
 	return network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
+}
+
+// isTimeout reports whether a connection has timed out. If the operation's context has not
+// ended, it is the timeout of the operation before it, which was cancelled just as it ended:
+// the driver reads in the background while a write takes long, and such a read, which is left
+// when the operation ends, reports the timeout to the next one.
+func isTimeout(err error) bool {
+	_, connecting := errors.AsType[*pgconn.ConnectError](err)
+	e, ok := errors.AsType[net.Error](err)
+	return ok && e.Timeout() && !connecting && !isEnded(err)
 }
 
 // isDuplicate reports whether a row could not be added because of a unique index.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,6 +27,7 @@ type flaky struct {
 const (
 	cutRequest = 1 + iota
 	cutReply
+	timeout // the next read reports one, as if it were that of an earlier operation
 )
 
 func (f *flaky) Write(p []byte) (int, error) {
@@ -42,6 +44,9 @@ func (f *flaky) Write(p []byte) (int, error) {
 }
 
 func (f *flaky) Read(p []byte) (int, error) {
+	if f.fault.CompareAndSwap(timeout, 0) {
+		return 0, os.ErrDeadlineExceeded
+	}
 	n, err := f.Conn.Read(p)
 	if f.mute.Load() {
 		_ = f.Conn.Close()
@@ -105,6 +110,34 @@ func TestLostReply(t *testing.T) {
 	}
 }
 
+// TestLateTimeout requires that reads, and transactions that are not committed yet, do not fail
+// because of a timeout that was an earlier operation's.
+func TestLateTimeout(t *testing.T) {
+	t.Parallel()
+	b, fault := openFlaky(t)
+	r := newRunner(t, b, "a")
+	if err := r.commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, operation := range map[string]func() error{
+		"query": func() error { _, err := b.Sessions().Load(t.Context(), "a"); return err },
+		"read":  func() error { _, err := b.Sessions().List(t.Context(), session.Query{}); return err },
+		"transaction": func() error {
+			return b.transact(t.Context(), "test", func(ctx context.Context, t *tx) error { t.exec("SELECT 1"); return t.flush(ctx) })
+		},
+	} {
+		for range 2 { // also before its statements are prepared
+			fault.Store(timeout)
+			if err := operation(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if fault.Load() != 0 {
+				t.Errorf("%s: nothing was read", name)
+			}
+		}
+	}
+}
+
 // TestKilledConnections ends server connections while many sessions work: callers
 // get retryable errors, and every commit is applied once.
 func TestKilledConnections(t *testing.T) {
@@ -149,7 +182,7 @@ func TestKilledConnections(t *testing.T) {
 // newRunnerPatiently starts a run and retries when connections fail.
 func newRunnerPatiently(t *testing.T, b *Backend, id string) *runner {
 	t.Helper()
-	s := b.Sessions().(*sessions)
+	s := b.Sessions().(tenantStore).sessions
 	for {
 		started, err := s.StartRun(t.Context(), &session.StartRun{
 			SessionID: id, Create: &session.State{ID: id, Agent: "a", Status: session.Active},

@@ -49,7 +49,7 @@ type runner struct {
 
 func newRunner(tb testing.TB, b *Backend, id string) *runner {
 	tb.Helper()
-	s := b.Sessions().(*sessions)
+	s := b.Sessions().(tenantStore).sessions
 	state := &session.State{ID: id, Agent: "a", Status: session.Active}
 	started, err := s.StartRun(tb.Context(), &session.StartRun{
 		SessionID: id, Create: state, Run: session.Run{ID: "run", Kind: session.RunExecute}, Owner: "owner", TTL: time.Hour,

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // header is a session's row: the document without its large parts, and the other
@@ -63,7 +64,7 @@ var headerColumns = `
        s.checkpoint_id, s.checkpoint_number, s.checkpoint_source, s.checkpointed_at,
        s.snapshot_bytes, s.delta_bytes, s.inbox_waiting, s.stop_kind, s.stop_reason, s.stop_at,
        s.run_steps, s.run_usage, s.run_reason, s.updated_at,
-       s.status, s.owner, s.epoch, s.lease_until, s.turn, s.current_run, s.run_status, s.run_runtime, s.close_owed_at,
+       s.status, s.owner, s.epoch, s.lease_until, s.turn, s.current_run, s.run_status, s.run_runtime, s.run_requires, s.close_owed_at,
        s.created_at, ` + columnNames("s.")
 
 var (
@@ -88,7 +89,10 @@ FROM (
 func (s *sessions) scanHeader(rows pgx.Rows, h *header, more ...any) error {
 	*h = header{}
 	h.Tenant = s.tenant
-	var stop session.Stop
+	var (
+		stop     session.Stop
+		requires string
+	)
 	err := rows.Scan(append([]any{
 		&h.number, &h.ID, &h.Version, &h.StepCount, &h.ResumeCount, &h.MessageCount, &h.LastCommit,
 		&h.CheckpointID, &h.checkpointNumber, &h.CheckpointSource,
@@ -99,10 +103,11 @@ func (s *sessions) scanHeader(rows pgx.Rows, h *header, more ...any) error {
 		instant{&h.UpdatedAt},
 		&h.Status, &h.Lease.Owner, &h.Lease.Epoch,
 		instant{&h.Lease.ExpiresAt},
-		&h.Turn, &h.CurrentRunID, &h.runStatus, &h.runRuntime,
+		&h.Turn, &h.CurrentRunID, &h.runStatus, &h.runRuntime, &requires,
 		instant{&h.closePendingAt},
 		instant{&h.CreatedAt},
 	}, concat(scanColumns(&h.State), []any{instant{&h.now}}, more)...)...)
+	h.Requires = stored.SplitNames(requires)
 	h.ClosePending = !h.closePendingAt.IsZero()
 	if stop.Kind != "" {
 		stop.RunID = h.CurrentRunID
@@ -149,14 +154,14 @@ INSERT INTO helix.sessions (
        checkpoint_id, checkpoint_number, checkpoint_source, checkpointed_at,
        snapshot_bytes, delta_bytes, inbox_waiting, stop_kind, stop_reason, stop_at,
        run_steps, run_usage, run_reason, updated_at,
-       status, owner, epoch, lease_until, turn, current_run, run_status, run_runtime, close_owed_at,
+       status, owner, epoch, lease_until, turn, current_run, run_status, run_runtime, run_requires, close_owed_at,
        created_at, ` + columnNames("") + `)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8,
         $9, $10, $11, $12,
         $13, $14, 0, '', '', NULL,
         $15, $16, $17, $18,
-        $19, $20, $21, $22, $23, $24, $25, $26, $27,
-        $28, ` + columnPlaces(29) + `)`
+        $19, $20, $21, $22, $23, $24, $25, $26, $27, $28,
+        $29, ` + columnPlaces(30) + `)`
 
 var updateHeader = `
 UPDATE helix.sessions
@@ -164,9 +169,9 @@ SET version = $2, step_count = $3, resume_count = $4, message_count = $5, last_c
     checkpoint_id = $7, checkpoint_number = $8, checkpoint_source = $9, checkpointed_at = $10,
     snapshot_bytes = $11, delta_bytes = $12, run_steps = $13, run_usage = $14, run_reason = $15, updated_at = $16,
     status = $17, owner = $18, epoch = $19, lease_until = $20, turn = $21, current_run = $22, run_status = $23,
-    run_runtime = $24, close_owed_at = $25,
-    stop_kind = $26, stop_reason = $27, stop_at = $28,
-    ` + columnSets(29) + `
+    run_runtime = $24, run_requires = $25, close_owed_at = $26,
+    stop_kind = $27, stop_reason = $28, stop_at = $29,
+    ` + columnSets(30) + `
 WHERE number = $1`
 
 // hotArgs and turnArgs return the row's values in the order of its columns.
@@ -181,7 +186,7 @@ func (h *header) hotArgs() []any {
 func (h *header) turnArgs() []any {
 	return []any{
 		h.Status, h.Lease.Owner, h.Lease.Epoch, when(h.Lease.ExpiresAt),
-		h.Turn, h.CurrentRunID, h.runStatus, h.runRuntime, when(h.closePendingAt),
+		h.Turn, h.CurrentRunID, h.runStatus, h.runRuntime, stored.JoinNames(h.Requires), when(h.closePendingAt),
 	}
 }
 

@@ -35,9 +35,9 @@ func TestKnownKeys(t *testing.T) {
 	if err := write(session.OpAppend, "1"); !errors.Is(err, session.ErrInvalid) {
 		t.Errorf("an append to a value that is not a list: %v", err)
 	}
-	turn.s = other.Sessions().(*sessions)
+	turn.s = other.Sessions().(tenantStore).sessions
 	must(write(session.OpReplace, "[]"))
-	turn.s = b.Sessions().(*sessions)
+	turn.s = b.Sessions().(tenantStore).sessions
 	must(write(session.OpAppend, "1"))
 	must(write(session.OpAppend, "2"))
 	must(write(session.OpDelete, ""))
@@ -52,11 +52,11 @@ func TestKnownKeys(t *testing.T) {
 	must(err)
 	again := newRunner(t, other, "a")
 	turn.fence, turn.version = again.fence, again.version
-	turn.s = other.Sessions().(*sessions)
+	turn.s = other.Sessions().(tenantStore).sessions
 	for turn.version < want {
 		must(turn.change(t.Context(), session.Change{}))
 	}
-	turn.s = b.Sessions().(*sessions)
+	turn.s = b.Sessions().(tenantStore).sessions
 	must(write(session.OpReplace, "1"))
 	if err := write(session.OpAppend, "1"); !errors.Is(err, session.ErrInvalid) {
 		t.Errorf("an append to a value that is not a list in the other session: %v", err)

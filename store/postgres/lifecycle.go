@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/coldsql"
 	"github.com/helixagents/helix/store/internal/stored"
 )
 
@@ -127,6 +128,7 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *sess
 			number int64
 		)
 		custom := s.askState(t, from.ID, version)
+		doc := s.askDoc(t, from.ID)
 		s.askHeader(t, to.ID, &found)
 		t.ask(func(rows pgx.Rows) error { return rows.Scan(&number) }, nextNumber)
 		if err := t.flush(ctx); err != nil {
@@ -138,7 +140,11 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *sess
 		if found != nil {
 			return session.Exists(&found.State)
 		}
+		if err := doc.fill(from); err != nil {
+			return err
+		}
 		h := s.newHeader(&to, number, from.now)
+		h.Marks = from.Marks.Within(count)
 		h.Custom, h.StepCount, h.ResumeCount, h.MessageCount = custom.doc, 0, 0, count
 		if h.Custom.Len() > 0 {
 			if err := s.writeWhole(t, h, h.Version, &h.Custom); err != nil {
@@ -146,6 +152,9 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *sess
 			}
 		}
 		t.exec(copyMessages, h.number, from.number, count)
+		if err := coldsql.CopyBlobs(cold{ctx, t}, &from.State, from.number, h.number); err != nil {
+			return err
+		}
 		s.writeCheckpoint(t, h, ownCheckpoint(h))
 		state = &h.State
 		state.Activity = session.ActivityOf(h.Status, h.runStatus)
@@ -212,6 +221,7 @@ var (
 	}
 	ownedByID = []string{
 		"DELETE FROM helix.wakes WHERE tenant = $1 AND session_id = ANY ($2::text[])",
+		"DELETE FROM helix.tasks WHERE tenant = $1 AND session_id = ANY ($2::text[])",
 	}
 	ownedByStream = []string{
 		"DELETE FROM helix.streams WHERE number = ANY ($1::bigint[])",
@@ -243,6 +253,9 @@ func (s *sessions) Delete(ctx context.Context, id string) (deleted []string, err
 		}
 		for _, query := range ownedByID {
 			t.exec(query, s.tenant, ids)
+		}
+		if err := coldsql.DropBlobs(cold{ctx, t}, h.now, numbers...); err != nil {
+			return err
 		}
 		deleted = ids
 		_, err = (&streams{s.b, s.tenant}).delete(ctx, t, ids)

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/jackc/pgx/v5"
 
@@ -114,7 +115,12 @@ func (s *sessions) Messages(ctx context.Context, id string, request session.Page
 
 // AllMessages implements [session.Transcripts].
 func (s *sessions) AllMessages(ctx context.Context, id string) ([]session.Message, error) {
-	out, _, err := s.messages(ctx, id, "read messages", 0, nil, session.PageRequest{})
+	return s.MessagesFrom(ctx, id, 1)
+}
+
+// MessagesFrom implements [session.Transcripts].
+func (s *sessions) MessagesFrom(ctx context.Context, id string, number int) ([]session.Message, error) {
+	out, _, err := s.messages(ctx, id, "read messages", min(max(number, 1)-1, math.MaxInt32), nil, session.PageRequest{})
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/coldsql"
 )
 
 // queries lists the queries of listings, sweeps and turns by name. None may scan a
@@ -36,6 +37,9 @@ func queries(s *sessions) map[string]string {
 	for _, query := range slices.Concat(ownedByNumber, ownedByStream, ownedByID) {
 		out[query] = query
 	}
+	for name, query := range coldsql.BlobQueries() {
+		out[name] = query.Postgres
+	}
 	for name, q := range listings() {
 		l := newListing(s.tenant, &q)
 		out["count "+name] = l.count()
@@ -51,6 +55,10 @@ func queries(s *sessions) map[string]string {
 		out["count waiting "+name] = x.count()
 	}
 	out["links"] = selectLinks
+	for name, query := range coldsql.TaskQueries() {
+		out[name] = query.Postgres
+	}
+	out["tenants of tasks"] = coldsql.TenantsQuery().Postgres
 	for name, change := range changes() {
 		d, err := newDraft(&change, "s50", "run", time.Now())
 		if err != nil {
@@ -86,6 +94,7 @@ func changes() map[string]session.Change {
 		Wake: &session.Wake{SessionID: "s100", ChildID: "x"}, Checkpoint: &session.NewCheckpoint{ID: "c"},
 		Run:     &session.RunChange{CompletionReason: session.ReasonReply, Usage: session.Usage{ModelCalls: 1}},
 		Outcome: &session.Outcome{Status: session.RunCompleted},
+		Tasks:   []session.Task{{ID: "a"}},
 	}
 	many := all
 	many.Messages = []session.Message{message("a"), message("b")}
@@ -95,6 +104,7 @@ func changes() map[string]session.Change {
 	many.Pending, many.Resolve = []session.Pending{{CallID: "a"}, {CallID: "b"}}, []session.Resolution{{CallID: "b"}, {CallID: "c"}}
 	many.Own = []session.Ownership{{CallID: "a"}, {CallID: "b"}}
 	many.Children = []session.ChildRef{{SessionID: "a"}, {SessionID: "b"}}
+	many.Tasks = []session.Task{{ID: "a"}, {ID: "b"}}
 	return map[string]session.Change{"nothing": {}, "everything": all, "several of everything": many}
 }
 
@@ -133,6 +143,11 @@ SELECT n, CASE WHEN n % 50 = 0 THEN 'default' ELSE 'tenant' || n % 50 END, 's' |
        CASE WHEN n % 500 = 0 THEN now() END, 'a' || n % 20, 'u' || n % 100, CASE WHEN n % 4 = 0 THEN 's' || n / 4 ELSE '' END,
        CASE WHEN n % 4 = 0 THEN 's' || n / 4 ELSE '' END, '', CASE WHEN n % 300 = 0 THEN now() + n * interval '1 second' END, now() - n * interval '1 second'
 FROM generate_series(1, 20000) n`,
+	`INSERT INTO helix.blobs (tenant, ref, size, unused_at)
+SELECT 'tenant' || n % 50, 'r' || n, 100, CASE WHEN n % 100 = 0 THEN now() END FROM generate_series(1, 20000) n`,
+	`INSERT INTO helix.blob_pieces SELECT n, 0, 'x' FROM generate_series(1, 20000) n`,
+	`INSERT INTO helix.blob_refs SELECT n / 10, n FROM generate_series(1, 20000) n`,
+	`INSERT INTO helix.blob_totals SELECT n, 1000 FROM generate_series(1, 2000) n`,
 	`INSERT INTO helix.session_docs SELECT n, '{}', NULL, '', NULL FROM generate_series(1, 20000) n`,
 	`INSERT INTO helix.session_tags SELECT number, tenant, id, 1, 't' || number / 50 % 10, created_at FROM helix.sessions`,
 	`INSERT INTO helix.session_metadata SELECT number, tenant, id, 'k', 'v' || number / 50 % 10, created_at FROM helix.sessions`,
@@ -153,7 +168,9 @@ SELECT n, 'default', 's' || n, 'c', CASE WHEN n % 20 = 0 THEN 'waiting' ELSE 'co
 SELECT 'default', 's' || n, 1, 'active', 0, 10, '', 'x', 1, 11, now(), now() FROM generate_series(1, 20000) n`,
 	`INSERT INTO helix.stream_batches SELECT s, n, n, 'x', 1, n + 1, '', 1, now(), NULL, '{}' FROM generate_series(1, 3000) s, generate_series(1, 10) n`,
 	`INSERT INTO helix.stream_producers SELECT n, 'y', 1, 1 FROM generate_series(1, 20000) n`,
-	`ANALYZE helix.sessions, helix.session_docs, helix.session_tags, helix.session_metadata, helix.messages, helix.state_log, helix.state_snapshots,
+	`INSERT INTO helix.tasks SELECT 'tenant' || n % 50, 's' || n, 't' || n, 'k' || n % 3, 'a' || n % 20, '', NULL, now() + n * interval '1 second', now(), '', 0, '',
+       CASE WHEN n % 100 = 0 THEN now() END FROM generate_series(1, 20000) n`,
+	`ANALYZE helix.tasks, helix.sessions, helix.blobs, helix.blob_pieces, helix.blob_refs, helix.blob_totals, helix.session_docs, helix.session_tags, helix.session_metadata, helix.messages, helix.state_log, helix.state_snapshots,
 helix.state_keys, helix.runs, helix.checkpoints, helix.calls, helix.pending, helix.ownership, helix.children, helix.inbox, helix.wakes,
 helix.streams, helix.stream_batches, helix.stream_producers`,
 }
@@ -220,7 +237,7 @@ func TestWaitingPlans(t *testing.T) {
 func TestCommitsIgnoreRunning(t *testing.T) {
 	t.Parallel()
 	b := openTest(t)
-	for name, query := range queries(b.Sessions().(*sessions)) {
+	for name, query := range queries(b.Sessions().(tenantStore).sessions) {
 		if !strings.HasPrefix(name, "commit ") {
 			continue
 		}
@@ -234,7 +251,7 @@ func TestCommitsIgnoreRunning(t *testing.T) {
 func TestQueryPlans(t *testing.T) {
 	t.Parallel()
 	b := openPopulated(t)
-	s := b.Sessions().(*sessions)
+	s := b.Sessions().(tenantStore).sessions
 	all := queries(s)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		query := all[name]

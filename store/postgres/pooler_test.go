@@ -13,7 +13,7 @@ import (
 func TestPooler(t *testing.T) {
 	t.Parallel()
 	pooler := testserver.StartPgBouncer(t, postgres.DatabaseForTest(t), "pool_mode=transaction", "default_pool_size=4")
-	storetest.Run(t, func(t testing.TB) storetest.Harness {
+	storetest.RunShare(t, 2, func(t testing.TB) storetest.Harness {
 		return openConfig(t, postgres.Config{URL: pooler.URL(), Pooler: true})
 	})
 }

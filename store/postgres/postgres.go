@@ -11,9 +11,11 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/lock"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/internal/coldsql"
 	"github.com/helixagents/helix/store/internal/migrate"
 	"github.com/helixagents/helix/store/internal/ready"
 	"github.com/helixagents/helix/stream"
@@ -175,10 +177,15 @@ func checkSchema(name string) error {
 }
 
 // Sessions implements [store.Backend].
-func (b *Backend) Sessions() session.Store { return &sessions{b, session.DefaultTenant} }
+func (b *Backend) Sessions() session.Store { return b.tenantStore(session.DefaultTenant) }
 
 // Streams implements [store.Backend].
 func (b *Backend) Streams() stream.Manager { return &streams{b, session.DefaultTenant} }
+
+// Blobs implements [store.Backend].
+func (b *Backend) Blobs() blob.Store {
+	return coldsql.Blobs{Database: b, Name: session.DefaultTenant}
+}
 
 // Locks implements [store.Backend].
 func (b *Backend) Locks() lock.Manager { return &locks{b} }

@@ -27,7 +27,7 @@ func open(t testing.TB) storetest.Harness {
 // have to wait.
 func TestServerClock(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t testing.TB) storetest.Harness {
+	storetest.RunShare(t, 3, func(t testing.TB) storetest.Harness {
 		return openClock(t, postgres.Config{URL: postgres.DatabaseForTest(t)}, nil)
 	})
 }
@@ -108,6 +108,10 @@ UPDATE %[1]s.children SET doc = '{'
 WHERE number = (
     SELECT max(c.number) FROM %[1]s.children c JOIN %[1]s.sessions s ON s.number = c.session
     WHERE s.tenant = $1 AND s.id = $2)`,
+	storetest.RowBlob: `
+UPDATE %[1]s.blob_pieces SET body = '{'
+WHERE number = 1 AND blob = (
+    SELECT r.blob FROM %[1]s.blob_refs r JOIN %[1]s.sessions s ON s.number = r.session WHERE s.tenant = $1 AND s.id = $2)`,
 	storetest.RowChunk: `
 UPDATE %[1]s.stream_batches SET body = '{'
 WHERE (stream, last_sequence) = (SELECT number, last_sequence FROM %[1]s.streams WHERE tenant = $1 AND stream_id = $2)`,

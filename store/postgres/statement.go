@@ -61,7 +61,7 @@ type guard struct {
 type shape struct {
 	commit, joint, chunks, numbered, raise, status, steps, promote, renewed, writes, deleted, appended bool
 	waits, disown, consume, wake, checkpoint, reason, outcome, output, expires                         bool
-	messages, promoted, keys, calls, pending, resolve, own, children                                   rowCount
+	messages, promoted, keys, calls, pending, resolve, own, children, tasks                            rowCount
 	usage                                                                                              usageMask
 }
 
@@ -87,7 +87,7 @@ func shapeOf(d *draft, on guard, raise bool) shape {
 		waits: len(d.Waits) > 0, disown: len(d.disowned) > 0, consume: len(d.Consume) > 0, wake: d.Wake != nil,
 		checkpoint: d.Checkpoint != nil, outcome: d.Outcome != nil, expires: d.ExpiresAt != nil,
 		messages: countOf(len(d.messages)), promoted: countOf(len(d.promoted)), keys: countOf(len(d.keys)), calls: countOf(len(d.calls)),
-		pending: countOf(len(d.pending)), resolve: countOf(len(d.resolve)), own: countOf(len(d.owned)), children: countOf(len(d.children)),
+		pending: countOf(len(d.pending)), resolve: countOf(len(d.resolve)), own: countOf(len(d.owned)), children: countOf(len(d.children)), tasks: countOf(len(d.Tasks)),
 	}
 	if d.Run != nil {
 		out.reason, out.usage = d.Run.CompletionReason != "", maskOf(&d.Run.Usage)
@@ -405,6 +405,7 @@ func (s *sessions) insertParts(q *statement, d *draft) {
 	s.callParts(q, d)
 	s.pendingParts(q, d)
 	s.treeParts(q, d)
+	s.taskParts(q, d)
 	if q.shape.checkpoint {
 		q.add(`,
 pointed AS (

@@ -84,18 +84,26 @@ func (d *draft) encodeResolutions() error {
 	return nil
 }
 
-// pendingParts adds entries and ends others. An existing entry is kept, because it
-// may have an answer.
+// pendingParts adds entries, or replaces those that still wait, and ends others. An
+// entry that the change both replaces and ends is replaced by one that has ended.
 func (s *sessions) pendingParts(q *statement, d *draft) {
 	if q.shape.pending > 0 {
 		q.add(`,
 asked AS (
-    INSERT INTO helix.pending (session, tenant, session_id, call_id, state, late_noticed, deadline, message_id, created_at, doc, input, result, late)
+    INSERT INTO helix.pending AS pending (session, tenant, session_id, call_id, state, late_noticed, deadline, message_id, created_at, doc, input, result, late)
     SELECT ok.number, `, q.tenant, `, `, q.id, `, p.call_id, p.state, p.late_noticed, p.deadline, p.message_id, coalesce(p.created_at, `, q.now, `),
            p.doc, p.input, p.result, p.late
-    FROM ok, `, pendingRows(q, d), `
+    FROM ok, `, pendingRows(q, d))
+		if q.shape.resolve > 0 { // a statement may change a row only once
+			q.add(`
+    WHERE NOT EXISTS (SELECT FROM helix.pending x WHERE x.session = ok.number AND x.call_id = p.call_id AND x.state <> 'waiting')`)
+		}
+		q.add(`
     ORDER BY p.n
-    ON CONFLICT (session, call_id) DO NOTHING
+    ON CONFLICT (session, call_id) DO UPDATE
+    SET state = excluded.state, late_noticed = excluded.late_noticed, deadline = excluded.deadline, message_id = excluded.message_id,
+        doc = excluded.doc, input = excluded.input, result = excluded.result, late = excluded.late
+    WHERE pending.state = 'waiting'
 )`)
 	}
 	if q.shape.resolve > 0 {
@@ -109,8 +117,15 @@ resolved AS (
     UPDATE helix.pending p
     SET state = coalesce(nullif(r.state, ''), p.state), late_noticed = p.late_noticed OR r.noticed
     FROM ok, `, q.rows("r", q.shape.resolve, col("call_id", "text", callIDs), col("state", "text", states), col("noticed", "boolean", noticed)), `
-    WHERE p.session = ok.number AND p.call_id = r.call_id
-)`)
+    WHERE p.session = ok.number AND p.call_id = r.call_id`)
+		if q.shape.pending > 0 {
+			added := make([]string, len(d.pending))
+			for i, row := range d.pending {
+				added[i] = row.callID
+			}
+			q.add(" AND (p.state <> 'waiting' OR p.call_id <> ALL (", q.arg(added), "::text[]))")
+		}
+		q.add("\n)")
 	}
 }
 
@@ -166,6 +181,33 @@ func scanPending(id string, rows pgx.Rows) (*session.Pending, error) {
 	}
 	row.state, row.lateNoticed = session.PendingState(state), *noticed
 	return row.decode(id)
+}
+
+const (
+	insertQuestion = `
+INSERT INTO helix.pending (session, tenant, session_id, call_id, state, late_noticed, deadline, message_id, created_at, doc, input, result, late)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+ON CONFLICT (session, call_id) DO NOTHING`
+
+	resolvePending = `
+UPDATE helix.pending SET state = coalesce(nullif($3, ''), state), late_noticed = late_noticed OR $4
+WHERE session = $1 AND call_id = $2`
+)
+
+// addQuestion queues the entry of a question and ends the waits that it consumes.
+func (s *sessions) addQuestion(t *tx, h *header, ask *session.Ask) error {
+	entry := ask.Pending
+	entry.Begin(h.ID, h.CurrentRunID, h.now)
+	row, err := encodePending(&entry)
+	if err != nil {
+		return err
+	}
+	t.exec(insertQuestion, h.number, s.tenant, h.ID, row.callID, string(row.state), row.lateNoticed, when(row.deadline), row.messageID,
+		when(row.createdAt), row.Doc, row.Input, row.Result, row.Late)
+	for _, r := range ask.Resolve {
+		t.exec(resolvePending, h.number, r.CallID, string(r.State), r.Noticed)
+	}
+	return nil
 }
 
 // Submit implements [session.Submissions].

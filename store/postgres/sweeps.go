@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // Every sweep reads a partial index that contains only what can become due, in the
@@ -15,7 +16,7 @@ import (
 // page. The conditions repeat those of the index.
 const (
 	dueColumns = `
-SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.owner, s.epoch, s.lease_until, `
+SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.run_requires, s.owner, s.epoch, s.lease_until, `
 
 	sweepDeadlines = dueColumns + `p.deadline, p.call_id
 FROM helix.pending p JOIN helix.sessions s ON s.number = p.session
@@ -63,9 +64,13 @@ func (s *sessions) sweep(ctx context.Context, name, query string, request sessio
 		after = *request.After
 	}
 	err = s.b.query(ctx, name, func(rows pgx.Rows) error {
-		var due session.Due
-		err := rows.Scan(&due.Tenant, &due.ID, &due.Agent, &due.RunID, &due.Runtime,
+		var (
+			due      session.Due
+			requires string
+		)
+		err := rows.Scan(&due.Tenant, &due.ID, &due.Agent, &due.RunID, &due.Runtime, &requires,
 			&due.Lease.Owner, &due.Lease.Epoch, instant{&due.Lease.ExpiresAt}, instant{&due.At}, &due.CallID)
+		due.Requires = stored.SplitNames(requires)
 		out = append(out, due)
 		return err
 	}, query, s.b.clock(), behind(after.At), after.Tenant, after.ID, after.CallID, request.Size())

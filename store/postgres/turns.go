@@ -65,13 +65,20 @@ func (c *changed) refused(d *draft, was session.Saw) error {
 }
 
 // rewinds applies the part of a change that is not in its statement, because it
-// needs more than one read of the session: it drops messages and replaces custom
-// state. It returns the rest of the change. version is the version of the change.
+// needs more than one read of the session: it drops messages, replaces custom state
+// and moves marks. It returns the rest of the change. version is the version of the
+// change.
 func (s *sessions) rewinds(ctx context.Context, t *tx, h *header, d *draft, version int64) (*draft, error) {
-	if keep := d.KeepMessages; keep != nil {
-		if *keep > h.MessageCount {
-			return nil, session.Invalid("message count", "%d is more than the session's %d messages", *keep, h.MessageCount)
+	keep := d.KeepMessages
+	if keep != nil && *keep > h.MessageCount {
+		return nil, session.Invalid("message count", "%d is more than the session's %d messages", *keep, h.MessageCount)
+	}
+	if d.MovesMarks() {
+		if err := s.moveMarks(ctx, t, h, d.Change); err != nil {
+			return nil, err
 		}
+	}
+	if keep != nil {
 		rest, err := s.beforehand(ctx, t, h, d)
 		if err != nil {
 			return nil, err
@@ -141,8 +148,9 @@ func (s *sessions) beforehand(ctx context.Context, t *tx, h *header, d *draft) (
 	return &rest, found.err(d, h.Saw())
 }
 
-// rewind makes a commit that drops messages or replaces custom state, the only
-// kind that is a transaction of several statements. Turns do so when they start.
+// rewind makes a commit that drops messages, replaces custom state or appends a
+// marker, the only kind that is a transaction of several statements. Turns rewind
+// when they start, and append a marker once in many steps.
 func (s *sessions) rewind(ctx context.Context, commit *session.Commit, d *draft) (committed *session.Committed, err error) {
 	err = s.write(ctx, commit.SessionID, "commit", func(ctx context.Context, t *tx, h *header) error {
 		repeated, err := commit.Guard(&h.State, h.run())

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,6 +22,7 @@ type tx struct {
 	b     *Backend
 	conn  *pgxpool.Conn
 	batch *pgx.Batch
+	began bool // rows were handled
 	ended bool
 	done  []func() // called once it is committed
 }
@@ -36,7 +38,8 @@ const (
 // transact performs an operation in a transaction, which is committed unless run
 // fails.
 func (b *Backend) transact(ctx context.Context, what string, run func(ctx context.Context, t *tx) error) error {
-	return b.repeat(ctx, what, func() error { return b.transactOnce(ctx, run) })
+	var once late
+	return b.repeat(ctx, what, func() error { return b.transactOnce(ctx, &once, run) })
 }
 
 // repeat performs an operation until its result is certain, for a bounded number
@@ -83,7 +86,7 @@ func (b *Backend) renew(ctx context.Context, err error) {
 // renewPause is the minimum time between two renewals of all connections.
 const renewPause = time.Second
 
-func (b *Backend) transactOnce(ctx context.Context, run func(ctx context.Context, t *tx) error) error {
+func (b *Backend) transactOnce(ctx context.Context, once *late, run func(ctx context.Context, t *tx) error) error {
 	conn, err := b.pool.Acquire(ctx)
 	if err != nil {
 		return err
@@ -98,6 +101,9 @@ func (b *Backend) transactOnce(ctx context.Context, run func(ctx context.Context
 	}
 	if err != nil {
 		t.rollback(ctx)
+		if !t.ended { // nothing is committed
+			err = once.again(ctx, err)
+		}
 		return err
 	}
 	for _, f := range t.done {
@@ -133,7 +139,9 @@ func (t *tx) count(n *int64, query string, args ...any) {
 // ask queues a query; row is called for each of its rows when the transaction is
 // flushed.
 func (t *tx) ask(row func(pgx.Rows) error, query string, args ...any) {
-	t.batch.Queue(t.b.sql(query), args...).Query(func(rows pgx.Rows) error { return eachRow(rows, row) })
+	t.batch.Queue(t.b.sql(query), args...).Query(func(rows pgx.Rows) error {
+		return eachRow(rows, func(rows pgx.Rows) error { t.began = true; return row(rows) })
+	})
 }
 
 // flush sends what was queued and handles the answers.
@@ -164,14 +172,33 @@ func eachRow(rows pgx.Rows, row func(pgx.Rows) error) error {
 
 // query runs one query, which sees a consistent snapshot.
 func (b *Backend) query(ctx context.Context, what string, row func(pgx.Rows) error, query string, args ...any) error {
+	began := false
+	var once late
 	return b.repeat(ctx, what, func() error {
 		rows, err := b.pool.Query(ctx, b.sql(query), args...)
-		if err != nil {
-			return err
+		if err == nil {
+			err = eachRow(rows, func(rows pgx.Rows) error { began = true; return row(rows) })
+			rows.Close()
 		}
-		defer rows.Close()
-		return eachRow(rows, row)
+		if !began {
+			err = once.again(ctx, err)
+		}
+		return err
 	})
+}
+
+// late decides whether an operation that has changed nothing is repeated, once, because it was
+// told of an earlier operation's timeout.
+type late struct{ repeated bool }
+
+// again returns an error for which the operation is repeated, or the error as it is. A nil late
+// repeats nothing.
+func (l *late) again(ctx context.Context, err error) error {
+	if l == nil || l.repeated || ctx.Err() != nil || !isTimeout(err) {
+		return err
+	}
+	l.repeated = true
+	return errors.Join(errAgain, err)
 }
 
 // part is a statement for the configured schema, with the function that handles
@@ -233,6 +260,7 @@ func (b *Backend) carry(ctx context.Context, alone bool, lock, tenant, id string
 // read runs several queries on one snapshot, in one round trip if they are all
 // queued before finish is called.
 func (b *Backend) read(ctx context.Context, what string, run func(ctx context.Context, t *tx) error) error {
+	var once late
 	return b.repeat(ctx, what, func() error {
 		conn, err := b.pool.Acquire(ctx)
 		if err != nil {
@@ -246,6 +274,9 @@ func (b *Backend) read(ctx context.Context, what string, run func(ctx context.Co
 		}
 		if err != nil {
 			t.rollback(ctx)
+			if !t.began {
+				err = once.again(ctx, err)
+			}
 		}
 		return err
 	})

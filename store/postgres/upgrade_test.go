@@ -1,17 +1,24 @@
 package postgres
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/migrate"
 	"github.com/helixagents/helix/stream"
 )
 
 // downgrade reverts all migrations after the first, so that the schema is as the
 // first version of the program would have left it.
 var downgrade = []string{
+	`DROP TABLE helix.blob_totals, helix.blob_refs, helix.blob_pieces, helix.blobs`,
+	`DROP FUNCTION helix.note_blob()`,
+	`DROP TABLE helix.tasks`,
+	`ALTER TABLE helix.sessions DROP COLUMN run_requires`,
 	`DROP INDEX helix.pending_waiting_by_user`,
 	`DROP INDEX helix.pending_waiting`,
 	`DROP TRIGGER sessions_user ON helix.sessions`,
@@ -119,5 +126,35 @@ func TestUpgrade(t *testing.T) {
 	bytes(1000, 3000)
 	if items, err := b.Streams().Chunks(ctx, "a", 3, 10); err != nil || len(items) != 2 {
 		t.Errorf("the stream has %d chunks, %v", len(items), err)
+	}
+}
+
+// TestFirstBlob requires that programs from before blobs may use a schema until the first
+// blob is put, and no longer.
+func TestFirstBlob(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	b := openTest(t)
+	if err := session.Create(ctx, b.Sessions(), &session.State{ID: "a", Agent: "a", Status: session.Active, StreamID: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	readable := func(want int) {
+		t.Helper()
+		var got int
+		if err := b.pool.QueryRow(ctx, b.sql("SELECT max(readable_from) FROM helix.migrations")).Scan(&got); err != nil || got != want {
+			t.Errorf("the schema is readable from %d, want %d: %v", got, want, err)
+		}
+	}
+	readable(1)
+	steps, err := migrations()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := 1 + slices.IndexFunc(steps, func(step migrate.Step) bool { return strings.HasSuffix(step.Name, "_blobs") })
+	for _, data := range []string{"one", "two"} {
+		if _, err := b.Blobs().Put(ctx, &blob.Put{SessionID: "a", Data: []byte(data)}); err != nil {
+			t.Fatal(err)
+		}
+		readable(first)
 	}
 }

@@ -152,6 +152,70 @@ func (s *sessions) Settle(ctx context.Context, id string, fence session.Fence, s
 	return s.callRow(id, settled.ID, out.results[0])
 }
 
+// Ask implements [session.Calls]. The rows are read, the question decided, and
+// everything written unless one of them has changed.
+func (s *sessions) Ask(ctx context.Context, id string, fence session.Fence, ask session.Ask) error {
+	if err := ask.Check(); err != nil {
+		return err
+	}
+	messageID := ask.Call.MessageID
+	q := func() *batch {
+		q := query()
+		q.do("calls", keyCalls, messageID)
+		return q
+	}
+	_, err := s.edit(ctx, id, "ask", q, func(v *view) (*plan, error) {
+		if v.header == nil {
+			return nil, session.NotFound(id)
+		}
+		if err := v.header.CheckFence(fence); err != nil {
+			return nil, err
+		}
+		calls, err := decodeCalls(id, messageID, v.parts[0])
+		if err != nil {
+			return nil, err
+		}
+		was := slices.Clone(calls)
+		changed, err := ask.Apply(id, calls)
+		if err != nil || len(changed) == 0 {
+			return nil, err
+		}
+		p := &plan{}
+		p.do("fence", "", fence.Owner, fence.Epoch)
+		for _, i := range changed {
+			if err := p.reopen(&was[i], &calls[i]); err != nil {
+				return nil, err
+			}
+		}
+		entries := []session.Pending{ask.Pending}
+		if err := p.addPending(id, v.header.CurrentRunID, entries); err != nil {
+			return nil, err
+		}
+		p.batch.resolve(ask.Resolve)
+		s.changeHints(&p.hints, id, &session.Change{Pending: entries}, v.now)
+		s.waitingHints(&p.hints, &v.header.State, entries, asOfNow)
+		return p, nil
+	})
+	if err == nil {
+		s.afterChange(ctx, id, &session.Change{Resolve: ask.Resolve})
+	}
+	return err
+}
+
+// reopen writes the row of a call that is open again, unless it has changed since it
+// was read.
+func (p *plan) reopen(was, is *session.Call) error {
+	row, err := encodeCall(is)
+	if err != nil {
+		return err
+	}
+	name := is.MessageID + "\x00" + is.ID + "\x00"
+	p.do("match", keyCalls, keyCalls, name+"s", string(was.Status), name+"b", micros(was.BegunAt))
+	p.do("hset", keyCalls, keyCalls, name+"s", string(is.Status), name+"d", row.Doc)
+	p.do("hdel", keyCalls, keyCalls, name+"b", name+"v")
+	return nil
+}
+
 // Calls implements [session.Calls].
 func (s *sessions) Calls(ctx context.Context, id, messageID string) ([]session.Call, error) {
 	q := query()
@@ -160,8 +224,13 @@ func (s *sessions) Calls(ctx context.Context, id, messageID string) ([]session.C
 	if err != nil {
 		return nil, err
 	}
+	return decodeCalls(id, messageID, v.parts[0])
+}
+
+// decodeCalls lists the rows of a message, in call order.
+func decodeCalls(id, messageID string, flat any) ([]session.Call, error) {
 	calls := []session.Call{}
-	for key, r := range rowsOf(fieldsOf(v.parts[0])) {
+	for key, r := range rowsOf(fieldsOf(flat)) {
 		call, err := decodeCall(id, strings.TrimPrefix(key, messageID+"\x00"), r)
 		if err != nil {
 			return nil, err

@@ -17,6 +17,7 @@ func (w *batch) change(id, runID string, c *session.Change, custom *session.Cust
 		w.do("keep", keyMessages+keyMetas+keyNames+keyUndone+keyPoints+keyCalls+keyOpen+keyOver+keyChildren+keyAwaited,
 			*c.KeepMessages)
 	}
+	w.mark(c)
 	if err := w.appendMessages(c); err != nil {
 		return err
 	}
@@ -46,6 +47,7 @@ func (w *batch) change(id, runID string, c *session.Change, custom *session.Cust
 	if c.Wake != nil {
 		w.do("outbox", keyOutbox, c.Wake.SessionID, c.Wake.ChildID, c.Wake.RunID, orNow(c.Wake.At))
 	}
+	w.addTasks(id, c.Tasks)
 	w.changeHeader(c)
 	if c.Checkpoint != nil {
 		w.addCheckpoint(id, *c.Checkpoint, at)
@@ -134,6 +136,25 @@ func (w *batch) appendMessages(c *session.Change) error {
 	return nil
 }
 
+// mark records where the markers among a change's messages will be: for each, its
+// place among the messages that are appended, and how many messages before it its view
+// needs, or -1 if it needs those that the marker before it does.
+func (w *batch) mark(c *session.Change) {
+	var args []any
+	for i := range c.Messages {
+		if what := c.Messages[i].Compaction(); what != nil {
+			kept := what.Kept
+			if what.Kind == session.CompactionTrim {
+				kept = -1
+			}
+			args = append(args, i+1, kept)
+		}
+	}
+	if len(args) > 0 {
+		w.do("mark", "", args...)
+	}
+}
+
 // changeHints adds the index entries that a change of a session makes true, such
 // as deadlines, apart from those of its status.
 func (s *sessions) changeHints(h *hints, id string, c *session.Change, at time.Time) {
@@ -156,6 +177,7 @@ func (s *sessions) changeHints(h *hints, id string, c *session.Change, at time.T
 		}
 		h.sweep(s.b.keys, sweepWakes, s.tenant, c.Wake.SessionID, c.Wake.ChildID, when)
 	}
+	h.newTasks(s.b.keys, s.tenant, id, c.Tasks, at)
 }
 
 // orNow returns a time in the form that scripts take; '*' means their own.

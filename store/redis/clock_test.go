@@ -12,7 +12,7 @@ import (
 func TestServerClock(t *testing.T) {
 	t.Parallel()
 	url := single(t)
-	storetest.Run(t, func(t testing.TB) storetest.Harness {
+	storetest.RunShare(t, 3, func(t testing.TB) storetest.Harness {
 		prefix := newPrefix()
 		connect := func(t testing.TB) store.Backend { return open(t, redis.Config{URL: url, Prefix: prefix}) }
 		return storetest.Harness{Backend: connect(t), Reopen: connect, Persistent: true}

@@ -14,15 +14,19 @@ func (h *header) setDoc(fields map[string]string) error {
 	row := stored.Document{
 		Doc: []byte(fields["doc"]), Ending: []byte(fields["end"]), SuspendedStep: fields["step"], Output: bytesOf(fields["output"]),
 	}
+	marks := h.Marks // which the header has
 	if err := row.Fill(&h.State); err != nil {
 		return err
 	}
+	h.Marks = marks
 	return h.labels()
 }
 
 // writeDoc stores what setDoc reads, except the labels.
 func (w *batch) writeDoc(state *session.State) error {
-	row, err := stored.EncodeDocument(state)
+	rest := *state
+	rest.Marks = nil // which the header has
+	row, err := stored.EncodeDocument(&rest)
 	if err != nil {
 		return err
 	}

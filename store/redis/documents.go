@@ -153,6 +153,7 @@ func (s *sessions) editHints(ctx context.Context, p *plan, edit *session.Edit, h
 	if edit.Create != nil {
 		s.stateHints(&p.hints, &is, nil)
 		s.activityHints(&p.hints, &is, session.ActivityOf(is.Status, ""), moved)
+		p.hints.newTasks(s.b.keys, s.tenant, is.ID, edit.Tasks, is.UpdatedAt)
 		return nil
 	}
 	s.changeHints(&p.hints, is.ID, &edit.Change, is.UpdatedAt)

@@ -33,12 +33,19 @@ func (s *sessions) expire(ctx context.Context, id string) error {
 		return err
 	}
 	for _, member := range tree { // checks first, so that busy conversations need no marks
-		v, err := s.look(ctx, member, "look up", query())
+		q := query()
+		q.do("all", keyBlobs, keyBlobs)
+		v, err := s.look(ctx, member, "look up", q)
 		if err != nil {
 			return err
 		}
 		if v.header != nil && !v.header.atRest() {
 			return nil
+		}
+		if v.header != nil {
+			if err := s.blobsExpire(ctx, v); err != nil {
+				return err
+			}
 		}
 	}
 	ttl, streams := s.b.config.SessionTTL.Milliseconds(), flag(s.b.config.StreamTTL > 0)
@@ -125,25 +132,33 @@ func (s *sessions) keep(ctx context.Context, tree []string) error {
 // conversation lists the sessions of the conversation that a session belongs to,
 // the conversation's own first.
 func (s *sessions) conversation(ctx context.Context, id string) ([]string, error) {
+	root, err := s.rootOf(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return s.tree(ctx, root)
+}
+
+// rootOf returns the session at the top of the tree that a session belongs to.
+func (s *sessions) rootOf(ctx context.Context, id string) (string, error) {
+	links, err := s.readLinks(ctx, []string{id})
+	if err != nil {
+		return "", err
+	}
 	for range maxCallers {
-		links, err := s.readLinks(ctx, []string{id})
-		if err != nil {
-			return nil, err
-		}
 		parent := links[id].ParentID
 		if parent == "" {
 			break
 		}
-		above, err := s.readLinks(ctx, []string{parent})
-		if err != nil {
-			return nil, err
+		if links, err = s.readLinks(ctx, []string{parent}); err != nil {
+			return "", err
 		}
-		if _, found := above[parent]; !found {
+		if _, found := links[parent]; !found {
 			break
 		}
 		id = parent
 	}
-	return s.tree(ctx, id)
+	return id, nil
 }
 
 // maxCallers bounds how many callers above a session are followed.

@@ -7,6 +7,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/session"
 )
 
@@ -99,3 +100,19 @@ func (b *Backend) ChangeTwice(ctx context.Context, id string, c *session.Change)
 
 // Filled waits until the requested filling of indexes has ended.
 func (b *Backend) Filled() { b.fills.work.Wait() }
+
+// ClaimBlob puts a blob as a process does that dies before it confirms the claim, and
+// perhaps before the session has the reference.
+func (b *Backend) ClaimBlob(ctx context.Context, id string, data []byte, refer bool) error {
+	s := &blobs{b, session.DefaultTenant}
+	put := &blob.Put{SessionID: id, Data: data}
+	out := blob.Stored{Ref: blob.RefOf(data), Size: int64(len(data))}
+	v, err := s.root(ctx, id, "put blob", out.Ref)
+	if err == nil {
+		err = s.claim(ctx, "put blob", v.owner(), out.Ref, blob.Pieces(data))
+	}
+	if err == nil && refer {
+		_, err = s.refer(ctx, v, put, &out)
+	}
+	return err
+}

@@ -37,12 +37,14 @@ func newHeader(tenant, id string, raw map[string]string) *header {
 	h.Tenant, h.ID = tenant, id
 	h.Version, h.StepCount, h.ResumeCount = number("v"), int(number("steps")), int(number("resumes"))
 	h.MessageCount, h.LastCommit, h.UpdatedAt = int(number("msgs")), raw["commit"], moment(raw["updated"])
+	h.Marks = marksOf(raw["marks"])
 	h.CheckpointID, h.CheckpointSource = raw["cp"], session.CheckpointSource(raw["cpsrc"])
 	h.CheckpointedAt = moment(raw["cpat"])
 	h.Status = session.Status(raw["status"])
 	h.Lease = session.Lease{Owner: raw["owner"], Epoch: number("epoch"), ExpiresAt: moment(raw["lease"])}
 	h.Turn, h.CurrentRunID = int(number("turn")), raw["run"]
 	h.runStatus, h.runRuntime = session.RunStatus(raw["rstatus"]), raw["runtime"]
+	h.Requires = stored.SplitNames(raw["needs"])
 	h.closePendingAt = moment(raw["owed"])
 	h.ClosePending = !h.closePendingAt.IsZero()
 	readFields(&h.State, raw)
@@ -82,7 +84,7 @@ func (h *header) activity() session.Activity { return session.ActivityOf(h.Statu
 // of them has changed when the decision is carried out, it is made again.
 func (h *header) unmoved(fields ...string) []any {
 	if len(fields) == 0 {
-		fields = []string{"v", "owner", "epoch", "lease", "run", "rstatus", "status"}
+		fields = []string{"v", "owner", "epoch", "lease", "run", "rstatus", "status", "created"}
 	}
 	out := make([]any, 0, 2*len(fields))
 	for _, field := range fields {
@@ -140,6 +142,24 @@ func usageOf(s string) (u session.Usage) {
 		}
 	}
 	return u
+}
+
+// marksOf and encodeMarks convert marks from and to the header's form: the marker's
+// number and that of the first message that it keeps, for each.
+func marksOf(s string) (marks session.Marks) {
+	fields := strings.Fields(s)
+	for i := 0; i+1 < len(fields); i += 2 {
+		marks = append(marks, session.Mark{Marker: int(number(fields[i])), From: int(number(fields[i+1]))})
+	}
+	return marks
+}
+
+func encodeMarks(marks session.Marks) string {
+	var b strings.Builder
+	for _, m := range marks {
+		b.WriteString(itoa(m.Marker) + " " + itoa(m.From) + " ")
+	}
+	return b.String()
 }
 
 func itoa[N int | int64](n N) string { return strconv.FormatInt(int64(n), 10) }

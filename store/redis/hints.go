@@ -41,6 +41,7 @@ const (
 	sweepExpiries  = "expiries"
 	sweepCloses    = "closes"
 	sweepWakes     = "wakes"
+	sweepBlobs     = "blobs" // those that may have lost their last reference, by when that was at the latest
 )
 
 // hints are index entries that a change is about to make true.
@@ -71,6 +72,7 @@ const (
 	inPlace = "NX"   // an existing entry stays where it is
 	moved   = "to"   // the entry is moved: it belonged to a deleted session
 	sooner  = "LT"   // the entry is only moved to a lower score
+	later   = "GT"   // the entry is only moved to a higher score
 	known   = "true" // the entry stands for something that has happened
 	gone    = "gone" // the entry is removed: it will never be true again
 	asOfNow = "now"  // an existing entry stays where it is; a new one is added at the end

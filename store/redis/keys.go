@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/helixagents/helix/blob"
 )
 
 // The keys of a session, each known to scripts by a letter. Rows with several
@@ -32,12 +34,16 @@ const (
 	keyInboxSeen   = "n" // hash: the ids of all entries ever sent
 	keyWakes       = "g" // hash: child to run and time, of wakes for this session
 	keyOutbox      = "y" // hash: parent and child to run and time, of wakes that were not moved yet
+	keyBlobs       = "B" // hash: size by reference, what all count together, and their number
+	keyTasks       = "j" // hash: by id the rows of tasks; see tasks.go
 	keyStream      = "S" // hash: the stream's header and the progress of its producers
 	keyChunks      = "X" // stream: its chunks
 	keyLock        = "L" // hash: a lock
+	keyPieces      = "P" // hash: the bytes of a blob, by number
+	keyOwners      = "O" // hash: the sessions that have it; see blob.lua
 	sessionLetters = keyHeader + keyDoc + keyMessages + keyMetas + keyNames + keyStateLog + keySnapshots + keyStateKinds +
 		keyRuns + keyPoints + keyUndone + keyCalls + keyOpen + keyOver + keyChildren + keyAwaited + keyOwnership +
-		keyInbox + keyInboxSeen + keyWakes + keyOutbox + keyStream + keyChunks
+		keyInbox + keyInboxSeen + keyWakes + keyOutbox + keyBlobs + keyTasks + keyStream + keyChunks
 )
 
 // sweepShards is the number of slots that the sweeps' indexes are spread over. It
@@ -65,6 +71,11 @@ func markOf(key string) string { return key[:strings.IndexByte(key, '}')+1] + ":
 
 // lock returns the prefix of the key of a lock.
 func (k keyspace) lock(name string) string { return k.prefix + ":{+lock/" + escape(name, false) + "}:" }
+
+// blob returns the prefix of the keys of a blob's bytes.
+func (k keyspace) blob(tenant, ref string) string {
+	return k.prefix + ":{+blob/" + escape(tenant, false) + "/" + blob.Digits(ref) + "}:"
+}
 
 // format returns the key that says which programs can use the store.
 func (k keyspace) format() string { return k.prefix + ":{+format}:readable" }

@@ -117,27 +117,34 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (*session.St
 	if err := clone.Check(); err != nil {
 		return nil, err
 	}
+	shared := &sharedBlobs{sessions: s, born: s.b.tokens.next(), to: clone.To.ID}
 	for range maxEdits {
 		v, err := s.readPoint(ctx, clone)
 		if err != nil {
 			return nil, err
 		}
-		p, is, err := s.planClone(ctx, clone, v)
-		if err != nil {
-			return nil, err
-		}
-		if p == nil {
+		p, is, err := s.planClone(ctx, clone, v, shared)
+		if err == nil && p == nil {
 			continue
 		}
-		if err := s.carryOutNew(ctx, "clone", is, p); err != nil {
+		if err == nil {
+			err = s.carryOutNew(ctx, "clone", is, p)
+		}
+		if err != nil {
+			shared.unclaim(ctx)
+			return nil, err
+		}
+		if err := shared.confirm(ctx); err != nil {
 			return nil, err
 		}
 		return s.Load(ctx, is.ID)
 	}
+	shared.unclaim(ctx)
 	return nil, session.ErrUnavailable.WithMessage("%s: the session changed too often", what(clone.From, "clone"))
 }
 
-// readPoint reads the checkpoint of a clone, if it names one.
+// readPoint reads the checkpoint of a clone, if it names one, and at last the source's
+// blobs.
 func (s *sessions) readPoint(ctx context.Context, clone *session.Clone) (*view, error) {
 	q := query()
 	switch {
@@ -146,12 +153,14 @@ func (s *sessions) readPoint(ctx context.Context, clone *session.Clone) (*view, 
 	case clone.MessageCount != nil:
 		q.do("within", keyNames+keyUndone+keyPoints, max(*clone.MessageCount, 0))
 	}
+	q.do("all", keyBlobs, keyBlobs)
 	return s.read(ctx, clone.From, "clone", q)
 }
 
 // planClone reads what a clone copies. It returns no plan if the source has
-// changed since v.
-func (s *sessions) planClone(ctx context.Context, clone *session.Clone, v *view) (*plan, *session.State, error) {
+// changed since v. The bytes of its blobs are claimed before it is read again, so that
+// they are there for certain.
+func (s *sessions) planClone(ctx context.Context, clone *session.Clone, v *view, shared *sharedBlobs) (*plan, *session.State, error) {
 	to, err := clone.Complete(&v.header.State)
 	if err != nil {
 		return nil, nil, err
@@ -161,6 +170,9 @@ func (s *sessions) planClone(ctx context.Context, clone *session.Clone, v *view)
 		return nil, nil, err
 	}
 	if _, err := s.absent(ctx, to.ID, "clone"); err != nil {
+		return nil, nil, err
+	}
+	if err := shared.claim(ctx, v); err != nil {
 		return nil, nil, err
 	}
 	q := query()
@@ -177,11 +189,15 @@ func (s *sessions) planClone(ctx context.Context, clone *session.Clone, v *view)
 	is := newState(s.tenant, &to, v.now)
 	is.StepCount, is.ResumeCount = 0, 0
 	p := &plan{}
-	if err := p.create(&is, s.b.tokens.next()); err != nil {
+	if err := p.create(&is, shared.born); err != nil {
 		return nil, nil, err
 	}
 	p.do("bump", "", "")
+	shared.add(&p.batch)
 	p.copyMessages(count, list(again.parts[1]), list(again.parts[2]))
+	if marks := v.header.Marks.Within(count); len(marks) > 0 {
+		p.do("set", "", "marks", encodeMarks(marks))
+	}
 	if version > 0 {
 		custom, _, err := stateAt(clone.From, again.parts[0])
 		if err != nil {
@@ -251,9 +267,7 @@ func (s *sessions) Delete(ctx context.Context, id string) ([]string, error) {
 		return nil, err
 	}
 	for _, member := range slices.Backward(tree) {
-		w := &batch{}
-		w.do("delete", sessionLetters, s.b.keys.channel(s.tenant, member))
-		_, err := s.apply(ctx, member, verb, "", w)
+		err := s.deleteOne(ctx, member, verb)
 		if r, refused := errors.AsType[*refusal](err); refused {
 			if member != id {
 				continue // another process has deleted it
@@ -267,6 +281,24 @@ func (s *sessions) Delete(ctx context.Context, id string) ([]string, error) {
 		s.b.places.drop(s.tenant, member)
 	}
 	return tree, nil
+}
+
+// deleteOne deletes one session. If it has blobs, they are listed for the sweep first.
+func (s *sessions) deleteOne(ctx context.Context, id, verb string) error {
+	count := ""
+	for range maxEdits {
+		w := &batch{}
+		w.do("match", keyBlobs, keyBlobs, "count", count)
+		w.do("delete", sessionLetters, s.b.keys.channel(s.tenant, id))
+		_, err := s.apply(ctx, id, verb, "", w)
+		if r, refused := errors.AsType[*refusal](err); !refused || r.why != "moved" {
+			return err
+		}
+		if count, err = s.blobsUnused(ctx, id, verb); err != nil {
+			return err
+		}
+	}
+	return session.ErrUnavailable.WithMessage("%s: the session changed too often", what(id, verb))
 }
 
 // tree lists a session and all sessions below it. It visits each session once,

@@ -80,24 +80,30 @@ const maxReadings = 5
 
 // AllMessages implements [session.Transcripts].
 func (s *sessions) AllMessages(ctx context.Context, id string) ([]session.Message, error) {
+	return s.MessagesFrom(ctx, id, 1)
+}
+
+// MessagesFrom implements [session.Transcripts].
+func (s *sessions) MessagesFrom(ctx context.Context, id string, number int) ([]session.Message, error) {
+	after := min(max(number, 1)-1, math.MaxInt32)
 	for range maxReadings {
-		messages, whole, err := s.readMessages(ctx, id, partMessages, partBytes)
+		messages, whole, err := s.readMessages(ctx, id, after, partMessages, partBytes)
 		if err != nil || whole {
 			return messages, err
 		}
 	}
-	messages, _, err := s.readMessages(ctx, id, math.MaxInt32, math.MaxInt64/2)
+	messages, _, err := s.readMessages(ctx, id, after, math.MaxInt32, math.MaxInt64/2)
 	return messages, err
 }
 
-// readMessages reads a transcript in parts; whole says whether all of them belong
-// to one version.
-func (s *sessions) readMessages(ctx context.Context, id string, count, size int) (messages []session.Message, whole bool, err error) {
+// readMessages reads a transcript after a number, in parts; whole says whether all of
+// them belong to one version.
+func (s *sessions) readMessages(ctx context.Context, id string, after, count, size int) (messages []session.Message, whole bool, err error) {
 	var first *header
 	messages = []session.Message{}
 	for {
 		q := query()
-		q.do("part", keyMessages, len(messages), count, size)
+		q.do("part", keyMessages, after+len(messages), count, size)
 		v, err := s.read(ctx, id, "read messages", q)
 		if err != nil {
 			return nil, false, err
@@ -108,11 +114,11 @@ func (s *sessions) readMessages(ctx context.Context, id string, count, size int)
 		if v.header.raw["born"] != first.raw["born"] || v.header.Version != first.Version {
 			return nil, false, nil
 		}
-		part, err := decodeMessages(id, len(messages)+1, list(v.parts[0]))
+		part, err := decodeMessages(id, after+len(messages)+1, list(v.parts[0]))
 		if err != nil {
 			return nil, false, err
 		}
-		if messages = append(messages, part...); len(part) == 0 || len(messages) >= first.MessageCount {
+		if messages = append(messages, part...); len(part) == 0 || after+len(messages) >= first.MessageCount {
 			return messages, true, nil
 		}
 	}

@@ -10,7 +10,11 @@ import (
 // format is the version of the data that this program can read. It increases when
 // keys change in a way that earlier programs cannot use; the program that makes
 // such a change first records the version where all programs check it.
-const format = 1
+const format = 2
+
+// formatBlobs is the first format with blobs, which earlier programs would neither
+// clone nor drop. The first blob requires it.
+const formatBlobs = 2
 
 // Ready implements [store.Backend]. It asks every node that has a part of the data
 // whether it accepts writes, which costs the node nothing; the occasional test
@@ -60,6 +64,18 @@ func (b *Backend) askFormat(ctx context.Context) error {
 		return err
 	}
 	return b.noteFormat(found)
+}
+
+// requireBlobs keeps programs from the store that do not know blobs.
+func (b *Backend) requireBlobs(ctx context.Context, what string) error {
+	if b.blobs.Load() {
+		return nil
+	}
+	_, err := b.eval(ctx, raiseFormat, []string{b.keys.format()}, []any{"", b.stamp(), formatBlobs})
+	if err == nil {
+		b.blobs.Store(true)
+	}
+	return failure(what, err)
 }
 
 // noteFormat records which programs can use the store. If the answer is missing,

@@ -60,6 +60,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/lock"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -139,6 +140,7 @@ type Backend struct {
 	guard   *migrate.Guard
 	writes  *ready.Writes
 	seen    atomic.Int64 // the store's time, as a script has last returned it
+	blobs   atomic.Bool  // programs that do not know blobs are kept from the store
 
 	closing sync.RWMutex
 	closed  bool
@@ -224,6 +226,9 @@ func (b *Backend) Sessions() session.Store { return &sessions{b, session.Default
 
 // Streams implements [store.Backend].
 func (b *Backend) Streams() stream.Manager { return &streams{b, session.DefaultTenant} }
+
+// Blobs implements [store.Backend].
+func (b *Backend) Blobs() blob.Store { return &blobs{b, session.DefaultTenant} }
 
 // Locks implements [store.Backend].
 func (b *Backend) Locks() lock.Manager { return &locks{b} }

@@ -121,6 +121,12 @@ func damage(t testing.TB, url, prefix, what, tenant, id string) {
 		hash("w", latest(t, client, key("w"))+"\x00d")
 	case storetest.RowChild:
 		hash("f", latest(t, client, key("f"))+"\x00d")
+	case storetest.RowBlob:
+		for field := range client.HGetAll(ctx, key("B")).Val() {
+			if digits, found := strings.CutPrefix(field, "sha256:"); found {
+				check(client.HSet(ctx, prefix+":{+blob/"+tenant+"/"+digits+"}:P", "1", "{").Err())
+			}
+		}
 	case storetest.RowChunk:
 		// Entries of a stream never change, so it is written again.
 		entries, err := client.XRange(ctx, key("X"), "-", "+").Result()

@@ -36,13 +36,17 @@ var (
 	addHints     = newScript("hints_add", true)
 	settleHints  = newScript("hints_settle", true)
 	noteFilled   = newScript("fill", true)
+	putTasks     = newScript("task_put", true)
+	changeTask   = newScript("task_change", true)
 	readStream   = newScript("stream_read", false)
 	writeStream  = compile(source("stream_append")+source("prelude")+source("keys")+source("stream_write"), true)
 	useLock      = newScript("lock", true)
+	useBlob      = newScript("blob", true)
+	raiseFormat  = newScript("format", true)
 	probe        = newScript("probe", false)
 	tryWrite     = compile(source("ready"), true)
 
-	scripts = []*script{readSession, writeSession, commitStep, addHints, settleHints, noteFilled, readStream, writeStream, useLock, probe, tryWrite}
+	scripts = []*script{readSession, writeSession, commitStep, addHints, settleHints, noteFilled, putTasks, changeTask, readStream, writeStream, useLock, useBlob, raiseFormat, probe, tryWrite}
 )
 
 func newScript(name string, writes bool) *script {

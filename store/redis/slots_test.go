@@ -8,6 +8,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store/redis"
 	"github.com/helixagents/helix/stream"
@@ -81,9 +82,11 @@ func crowded(t *testing.T, b *redis.Backend, tenant, id string) *turn {
 		State:    &doc, Calls: []session.Call{{MessageID: "m1", ID: "c1", Tool: "t"}}, Pending: []session.Pending{ask, done},
 		Own: []session.Ownership{{CallID: "p1", SessionID: id}}, Children: []session.ChildRef{{SessionID: "kid", Agent: "a", Awaited: true}},
 		Checkpoint: &session.NewCheckpoint{ID: "cp1"}, Wake: &session.Wake{SessionID: id, ChildID: "kid"},
+		Tasks: []session.Task{{ID: "task", Kind: "work", Agent: "a"}},
 	})
 	run.commit(session.Change{Writes: session.Writes{Ops: []session.Op{{Kind: session.OpReplace, Key: "k", Value: []byte(`2`)}}}})
 	check(s.Send(ctx, id, session.InboxEntry{ID: "e1", Kind: "note"}))
+	check(second(b.Blobs().Tenant(tenant).Put(ctx, &blob.Put{SessionID: id, Data: []byte("blob")})))
 	_, err := m.Reactivate(ctx, id, run.by())
 	check(err)
 	check(second(m.Append(ctx, id, stream.Batch{Producer: run.by(), First: 1, Chunks: []stream.Chunk{{Kind: stream.TextDelta, Delta: "x"}}})))

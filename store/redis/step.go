@@ -28,9 +28,9 @@ func isStep(c *session.Change) bool {
 		(c.Promote != nil && len(c.Promote.Results) > maxStep) {
 		return false
 	}
-	return c.Status == "" && c.KeepMessages == nil && c.State == nil && len(c.Pending) == 0 && len(c.Resolve) == 0 &&
+	return c.Status == "" && !c.MovesMarks() && c.State == nil && len(c.Pending) == 0 && len(c.Resolve) == 0 &&
 		len(c.Waits) == 0 && len(c.Own) == 0 && len(c.Disown) == 0 && len(c.Children) == 0 && len(c.Consume) == 0 &&
-		c.Wake == nil && c.Outcome == nil && c.ExpiresAt == nil
+		c.Wake == nil && len(c.Tasks) == 0 && c.Outcome == nil && c.ExpiresAt == nil
 }
 
 // stepping returns the script that commits an ordinary step. The batch, if there

@@ -13,7 +13,7 @@ import (
 
 // swept are the fields of a header that sweeps decide by.
 var swept = []string{
-	"v", "agent", "status", "root", "run", "rstatus", "runtime", "owner", "epoch", "lease", "expires", "owed",
+	"v", "agent", "status", "root", "run", "rstatus", "runtime", "needs", "owner", "epoch", "lease", "expires", "owed",
 }
 
 // candidate is an entry of a sweep's index: something that may be due.
@@ -29,6 +29,7 @@ type verdict[T any] struct {
 	item *T
 	at   time.Time
 	gone bool
+	rest []hint // entries of other indexes that are gone as well; without a score at any
 }
 
 // sweep is one read of an index that is spread over shards.
@@ -129,6 +130,9 @@ func (s *sweep[T]) look(ctx context.Context, found []candidate) ([]T, error) {
 		switch {
 		case v.gone:
 			wrong = append(wrong, correction{found[i].entry, ""})
+			for _, entry := range v.rest {
+				wrong = append(wrong, correction{entry, ""})
+			}
 		case !v.at.IsZero() && micros(v.at) != found[i].entry.score:
 			wrong = append(wrong, correction{found[i].entry, micros(v.at)})
 		}
@@ -219,7 +223,7 @@ func (b *Backend) verifyDue(
 func (h *header) due(at time.Time) *session.Due {
 	return &session.Due{
 		Key:   session.Key{Tenant: h.Tenant, ID: h.ID},
-		Agent: h.Agent, RunID: h.CurrentRunID, Runtime: h.runRuntime, Lease: h.Lease, At: at,
+		Agent: h.Agent, RunID: h.CurrentRunID, Runtime: h.runRuntime, Requires: h.Requires, Lease: h.Lease, At: at,
 	}
 }
 

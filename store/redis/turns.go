@@ -9,6 +9,7 @@ import (
 
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/internal/stored"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -139,7 +140,7 @@ func (s *sessions) planCommit(ctx context.Context, commit *session.Commit, batch
 	p.do("bump", "", commit.Key)
 	c := &commit.Change
 	at := time.Now()
-	if c.Outcome != nil || c.Wake != nil {
+	if c.Outcome != nil || c.Wake != nil || len(c.Tasks) > 0 {
 		var err error
 		if at, err = s.b.notAfter(ctx); err != nil {
 			return nil, err
@@ -335,7 +336,7 @@ func (p *plan) begin(h *header, start *session.StartRun, now time.Time) (*sessio
 	p.do("set", "",
 		"status", string(h.Status), "steps", h.StepCount, "resumes", h.ResumeCount, "turn", h.Turn, "owed", "", "stopk", "", "endk", "",
 		"owner", h.Lease.Owner, "lease", micros(h.Lease.ExpiresAt),
-		"run", run.ID, "rstatus", string(run.Status), "runtime", run.Runtime, "rsteps", run.StepCount,
+		"run", run.ID, "rstatus", string(run.Status), "runtime", run.Runtime, "needs", stored.JoinNames(run.Requires), "rsteps", run.StepCount,
 		"rreason", string(run.CompletionReason), "usage", "", "attempts", run.Attempts, "progress", run.ProgressVersion)
 	p.do("raise", "")
 	p.do("hset", keyDoc, keyDoc, "end", "")

@@ -35,9 +35,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/lock"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/internal/coldsql"
 	"github.com/helixagents/helix/store/internal/lite"
 	"github.com/helixagents/helix/store/internal/migrate"
 	"github.com/helixagents/helix/store/internal/ready"
@@ -218,6 +220,11 @@ func (b *Backend) Sessions() session.Store { return b.lite.Sessions() }
 
 // Streams implements [store.Backend].
 func (b *Backend) Streams() stream.Manager { return b.lite.Streams() }
+
+// Blobs implements [store.Backend].
+func (b *Backend) Blobs() blob.Store {
+	return coldsql.Blobs{Database: blobDatabase{b.lite}, Name: session.DefaultTenant}
+}
 
 // Locks implements [store.Backend].
 func (b *Backend) Locks() lock.Manager { return b.lite.Locks() }

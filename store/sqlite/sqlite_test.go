@@ -67,6 +67,9 @@ WHERE number = (SELECT max(number) FROM pending WHERE tenant = ? AND session_id 
 	storetest.RowChild: `
 UPDATE children SET doc = x'7b'
 WHERE number = (SELECT max(number) FROM children WHERE tenant = ? AND session_id = ?)`,
+	storetest.RowBlob: `
+UPDATE blob_pieces SET body = x'7b'
+WHERE number = 1 AND blob = (SELECT r.blob FROM blob_refs r JOIN sessions s ON s.number = r.session WHERE s.tenant = ? AND s.id = ?)`,
 	storetest.RowChunk: `
 UPDATE stream_batches SET body = x'7b'
 WHERE key = (SELECT max(b.key) FROM stream_batches b JOIN streams s ON b.key >> 32 = s.number WHERE s.tenant = ? AND s.stream_id = ?)`,

@@ -1,20 +1,29 @@
 package sqlite
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store/internal/lite"
+	"github.com/helixagents/helix/store/internal/migrate"
 	"github.com/helixagents/helix/stream"
 )
 
 // downgrade reverts all migrations after the first, so that the file is as the
 // first version of the program would have written it.
 var downgrade = []string{
+	"DROP TABLE blob_totals",
+	"DROP TABLE blob_refs",
+	"DROP TABLE blob_pieces",
+	"DROP TABLE blobs",
+	"DROP TABLE tasks",
+	`ALTER TABLE sessions DROP COLUMN run_requires`,
 	"DROP INDEX pending_waiting_by_user",
 	"DROP INDEX pending_waiting",
 	"DROP TRIGGER sessions_user",
@@ -144,5 +153,61 @@ func TestUpgrade(t *testing.T) {
 	bytes(1000, 3000)
 	if items, err := b.Streams().Chunks(ctx, "a", 3, 10); err != nil || len(items) != 2 {
 		t.Errorf("the stream has %d chunks, %v", len(items), err)
+	}
+}
+
+// TestFirstBlob requires that programs from before blobs may use a file until the first
+// blob is put, and no longer, whether they have it open or open it.
+func TestFirstBlob(t *testing.T) {
+	t.Parallel()
+	ctx, path := t.Context(), filepath.Join(t.TempDir(), "helix.db")
+	b, old := openPath(t, path), openPath(t, path)
+	steps, err := lite.Migrations()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := 1 + slices.IndexFunc(steps, func(step migrate.Step) bool { return strings.HasSuffix(step.Name, "_blobs") })
+	old.guard = migrate.NewGuard(first - 1)
+	old.writer.guard, old.readers.guard = old.guard, old.guard
+	create := func(b *Backend, id string) error {
+		return session.Create(ctx, b.Sessions(), &session.State{ID: id, Agent: "a", Status: session.Active, StreamID: id})
+	}
+	readable := func(want int) {
+		t.Helper()
+		err := b.write(ctx, "read", func(tx *lite.Tx) error {
+			r, err := tx.One("SELECT max(readable_from) FROM helix_migrations")
+			if got := r.Int(); got != want {
+				t.Errorf("the file is readable from %d, want %d", got, want)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := create(b, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := b.Blobs().Sweep(ctx, 0, 10); n != 0 || err != nil {
+		t.Errorf("swept %d, %v", n, err)
+	}
+	if _, err := b.Blobs().Put(ctx, &blob.Put{SessionID: "none", Data: []byte("x")}); err == nil {
+		t.Error("a session that does not exist has got a blob")
+	}
+	readable(1)
+	if err := create(old, "b"); err != nil {
+		t.Errorf("an old program before the first blob: %v", err)
+	}
+	for i, data := range []string{"one", "two"} {
+		if _, err := b.Blobs().Put(ctx, &blob.Put{SessionID: "a", Data: []byte(data)}); err != nil {
+			t.Fatal(err)
+		}
+		readable(first)
+		if err := create(old, fmt.Sprint("c", i)); err == nil || !strings.Contains(err.Error(), "must be updated") {
+			t.Errorf("an old program after the first blob: %v", err)
+		}
+		if err := create(b, fmt.Sprint("d", i)); err != nil {
+			t.Errorf("this program after the first blob: %v", err)
+		}
 	}
 }

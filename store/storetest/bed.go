@@ -414,6 +414,13 @@ func (t *bed) snapshotOf(s session.Store, id string) string {
 	add("children", pointers(children), err)
 	inbox, err := s.Inbox(ctx, id)
 	add("inbox", inbox, err)
+	own := []session.Task{}
+	for _, task := range t.tasks(s) {
+		if task.SessionID == id {
+			own = append(own, task)
+		}
+	}
+	add("tasks", own, nil)
 	if state.CurrentRunID != "" {
 		stop, err := s.StopRequest(ctx, id, state.CurrentRunID)
 		add("stop", stop, err)

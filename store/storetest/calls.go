@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/helixagents/helix/session"
@@ -20,13 +21,14 @@ func callCases() []testCase {
 		{"across-runs", "a resumed run finds the rows of the run that suspended", 0, callsAcrossRuns},
 		{"drop", "dropping a message's calls leaves those of others", 0, dropCalls},
 		{"clean", "cleaning deletes old rows that no step will use, and only those", alone, cleanCalls},
+		{"clean-many", "cleaning reaches all steps, however many have old rows", alone, cleanManyCalls},
 	}
 }
 
 func callRows(t *bed) {
 	r := t.running("a")
 	odd := call("m1", "c2", 1)
-	odd.Kind, odd.ReadOnly, odd.Idempotent, odd.FinishWith = session.CallSubAgent, true, true, true
+	odd.Kind, odd.ReadOnly, odd.Idempotent, odd.FinishWith, odd.Serial = session.CallSubAgent, true, true, true, true
 	odd.Rejected = &session.Error{Code: session.CodeToolUnknown, Category: "tool", Message: "no <such> tool"}
 	odd.Extra = session.Extra{"fromTheFuture": raw(`{"a":1}`)}
 	r.commit(session.Change{
@@ -235,4 +237,22 @@ func cleanCalls(t *bed) {
 	n, err = t.store().CleanCalls(t.Context(), t.now().Add(time.Hour))
 	t.ok(err, "CleanCalls again")
 	equal(t, "rows deleted", n, 0)
+}
+
+// cleanManyCalls leaves the rows of more steps than a store lists at a time.
+func cleanManyCalls(t *bed) {
+	const steps = 230
+	first := t.replied("first")
+	t.replied("live")
+	for i := range steps {
+		message, id := fmt.Sprintf("n%03d", i), fmt.Sprint("d", i)
+		first.commit(session.Change{Messages: []session.Message{reply(message, id)}, Calls: []session.Call{call(message, id, 0)}})
+	}
+	n, err := t.store().CleanCalls(t.Context(), t.now().Add(time.Hour))
+	t.ok(err, "CleanCalls")
+	equal(t, "rows deleted", n, 3+steps-1) // no message follows the last step
+	t.callsAre("first", "m1")
+	t.callsAre("first", "n000")
+	t.callsAre("first", fmt.Sprintf("n%03d", steps-1), fmt.Sprintf("d%d open", steps-1))
+	t.callsAre("live", "m1", "c1 open", "c2 open", "c3 open")
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/stream"
@@ -30,7 +31,9 @@ func crashCases() []testCase {
 type crashOp struct {
 	name string
 	// edit marks functions over [session.Documents.Edit], which is then the write.
-	edit  bool
+	edit bool
+	// marks marks a [session.Turns.Commit] of a marker.
+	marks bool
 	needs need
 	// idle releases the lease first, for writes that need an idle session.
 	idle bool
@@ -44,8 +47,11 @@ type crashOp struct {
 
 // write returns the name of the store's method that makes the write.
 func (op *crashOp) write() string {
-	if op.edit {
+	switch {
+	case op.edit:
 		return "Edit"
+	case op.marks:
+		return "Commit"
 	}
 	return op.name
 }
@@ -55,6 +61,7 @@ type world struct {
 	turn  *turn
 	state *session.State
 	held  string
+	task  *session.Task // which is held
 }
 
 func crashOps() []crashOp {
@@ -142,6 +149,9 @@ func crashOps() []crashOp {
 			_, err := t.sessionsOf(b).Settle(t.Context(), "a", w.turn.fence, settled(call("m1", "c1", 0), `1`))
 			return err
 		}},
+		{name: "Ask", do: func(t *bed, b store.Backend, w *world) error {
+			return t.sessionsOf(b).Ask(t.Context(), "a", w.turn.fence, question("c1", 1))
+		}},
 		{name: "DropCalls", edit: true, idle: true, twice: true, do: func(t *bed, b store.Backend, _ *world) error {
 			return session.DropCalls(t.Context(), t.sessionsOf(b), "a", "m1")
 		}},
@@ -155,6 +165,14 @@ func crashOps() []crashOp {
 		}},
 		{name: "AppendMessages", edit: true, idle: true, twice: true, do: func(t *bed, b store.Backend, _ *world) error {
 			_, err := session.AppendMessages(t.Context(), t.sessionsOf(b), "a", []session.Message{user("", "without an id")})
+			return err
+		}},
+		{name: "CommitMarker", marks: true, do: func(t *bed, b store.Backend, w *world) error {
+			_, err := t.sessionsOf(b).Commit(t.Context(), w.turn.request(step(2, "cp-marker", t.marker("marker", 1))))
+			return err
+		}},
+		{name: "AppendMarker", edit: true, idle: true, twice: true, do: func(t *bed, b store.Backend, _ *world) error {
+			_, err := session.AppendMessages(t.Context(), t.sessionsOf(b), "a", []session.Message{t.marker("", 1)})
 			return err
 		}},
 		{name: "TruncateMessages", edit: true, idle: true, twice: true, do: func(t *bed, b store.Backend, _ *world) error {
@@ -200,6 +218,27 @@ func crashOps() []crashOp {
 		{name: "DeleteWake", do: func(t *bed, b store.Backend, _ *world) error {
 			return t.sessionsOf(b).DeleteWake(t.Context(), session.Wake{Tenant: t.tenant, SessionID: "a", ChildID: "kid"})
 		}},
+		{name: "PutTasks", do: func(t *bed, b store.Backend, _ *world) error {
+			return t.sessionsOf(b).PutTasks(t.Context(), []session.Task{t.task("a", "new-1"), t.task("a", "new-2")})
+		}},
+		{name: "ClaimTask", again: session.ErrStale, do: func(t *bed, b store.Backend, _ *world) error {
+			_, err := t.sessionsOf(b).ClaimTask(t.Context(), session.TaskClaim{
+				TaskRef: session.TaskRef{SessionID: "a", ID: "task"}, Owner: "me", TTL: time.Hour,
+			})
+			return err
+		}},
+		{name: "RenewTask", twice: true, do: func(t *bed, b store.Backend, w *world) error {
+			return t.sessionsOf(b).RenewTask(t.Context(), w.task.Ref(), w.task.Fence(), time.Hour)
+		}},
+		{name: "FinishTask", again: session.ErrNotFound, do: func(t *bed, b store.Backend, w *world) error {
+			return t.sessionsOf(b).FinishTask(t.Context(), w.task.Ref(), w.task.Fence(), session.TaskResult{Outcome: session.TaskDone})
+		}},
+		{name: "RetryTask", twice: true, do: func(t *bed, b store.Backend, _ *world) error {
+			return t.sessionsOf(b).RetryTask(t.Context(), session.TaskRef{SessionID: "a", ID: "task"})
+		}},
+		{name: "DropTask", again: session.ErrNotFound, do: func(t *bed, b store.Backend, _ *world) error {
+			return t.sessionsOf(b).DropTask(t.Context(), session.TaskRef{SessionID: "a", ID: "task"}, time.Time{})
+		}},
 		{name: "Append", do: func(t *bed, b store.Backend, _ *world) error {
 			out, err := t.streamsOf(b).Append(t.Context(), "a", stream.Batch{Producer: producer("a", 1), First: 3, Chunks: numberedTexts(3, 4)})
 			if err != nil {
@@ -227,6 +266,14 @@ func crashOps() []crashOp {
 		}},
 		{name: "DeleteStream", again: session.ErrNotFound, do: func(t *bed, b store.Backend, _ *world) error {
 			return t.streamsOf(b).Delete(t.Context(), "a")
+		}},
+		{name: "PutBlob", do: func(t *bed, b store.Backend, _ *world) error {
+			_, err := t.blobsOf(b).Put(t.Context(), &blob.Put{SessionID: "a", Data: newBlob})
+			return err
+		}},
+		{name: "SweepBlobs", do: func(t *bed, b store.Backend, _ *world) error {
+			_, err := t.blobsOf(b).Sweep(t.Context(), 0, 100)
+			return err
 		}},
 		{name: "TryAcquire", twice: true, do: func(t *bed, b store.Backend, _ *world) error {
 			_, ok, err := b.Locks().TryAcquire(t.Context(), t.lockName("l"), "me", time.Hour)
@@ -269,6 +316,13 @@ func coversEveryWrite(t *bed) {
 	}
 }
 
+// Blobs of the session, of one that was deleted, and one that is put.
+var (
+	keptBlob    = []byte("kept")
+	droppedBlob = []byte("dropped")
+	newBlob     = pattern(blob.PieceBytes+1, 1)
+)
+
 // prepare creates what the write needs.
 func (op crashOp) prepare(t *bed) *world {
 	t.Helper()
@@ -291,6 +345,13 @@ func (op crashOp) prepare(t *bed) *world {
 		t.ok(t.store().CloseRun(t.Context(), "a", r.fence, false), "close run")
 	}
 	w.state = t.load("a")
+	t.putBlob("a", keptBlob)
+	t.create("dropped")
+	t.putBlob("dropped", keptBlob)
+	t.putBlob("dropped", droppedBlob)
+	t.ok(t.delete("dropped"), "delete")
+	t.putTasks(t.task("", "held"))
+	w.task = t.hold(session.TaskRef{ID: "held"}, "me")
 	return w
 }
 
@@ -323,8 +384,41 @@ func (t *bed) photograph(b store.Backend) string {
 		t.ok(err, "Chunks")
 		fmt.Fprintf(&out, "stream: %s\nchunks: %s\n", show(info), show(items))
 	}
-	fmt.Fprintf(&out, "wakes: %s\n", show(t.wakes(s)))
+	fmt.Fprintf(&out, "blobs: %s\nwakes: %s\ntasks: %s\n", t.photographBlobs(b), show(t.wakes(s)), show(t.tasks(s)))
 	return out.String()
+}
+
+// photographBlobs returns which blobs the sessions have and can read, and which are
+// referenced. A reference without bytes is never right.
+func (t *bed) photographBlobs(b store.Backend) string {
+	t.Helper()
+	var out []string
+	blobs := t.blobsOf(b)
+	for _, data := range [][]byte{keptBlob, droppedBlob, newBlob} {
+		ref := blob.RefOf(data)
+		used, err := blobs.Referenced(t.Context(), ref)
+		t.ok(err, "Referenced")
+		var has []string
+		for _, id := range []string{"a", "new", "dropped"} {
+			missing, err := blobs.Missing(t.Context(), id, []string{ref})
+			if !errors.Is(err, session.ErrNotFound) {
+				t.ok(err, "Missing")
+			}
+			if err == nil && len(missing) == 0 {
+				t.hasBlobAt(blobs, id, data)
+				has = append(has, id)
+			}
+		}
+		out = append(out, fmt.Sprintf("%.15s referenced %t, by %v", ref, used, has))
+	}
+	for _, id := range []string{"a", "new"} {
+		size, err := blobs.Size(t.Context(), id)
+		if !errors.Is(err, session.ErrNotFound) {
+			t.ok(err, "Size")
+		}
+		out = append(out, fmt.Sprintf("%s has %d bytes", id, size))
+	}
+	return strings.Join(out, "; ")
 }
 
 // inject makes the write with a fault, and checks that the caller gets the fault.

@@ -28,6 +28,7 @@ func documentCases() []testCase {
 		{"edit", "an edit applies all its parts in one version", 0, editWhole},
 		{"edit-creates", "an edit that creates a session also makes its change, and only one creates it", 0, editCreates},
 		{"edit-version", "an edit with a version is refused at any other version with the state of the session, and changes nothing", 0, editAtVersion},
+		{"edit-as-read", "an edit of a session as it was read is refused if it was deleted and made again, with the same version, since", clock, editAsRead},
 		{"edit-refused", "an edit that is invalid, or contains what only a run may write, changes nothing", 0, editRefused},
 		{"edit-beside", "an edit of only metadata and children is allowed during a run and does not raise the version; any other is refused", 0, editBeside},
 		{"increment", "the counters count up by one and return the new value", 0, increment},

@@ -1,6 +1,10 @@
 package storetest
 
-import "github.com/helixagents/helix/session"
+import (
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
 
 // edit makes an edit that must succeed.
 func (t *bed) edit(e *session.Edit) *session.Edited {
@@ -88,6 +92,37 @@ func editAtVersion(t *bed) {
 	}
 	e.Version = holds.Version
 	equal(t, "version", t.edit(e).Version, holds.Version+1)
+}
+
+func editAsRead(t *bed) {
+	for _, run := range []bool{false, true} {
+		made := func() *session.State {
+			t.create("a")
+			if run {
+				t.start("a", "run-1").finish(session.RunCompleted)
+			}
+			return t.load("a")
+		}
+		was := made()
+		e := wholeEdit()
+		e.Version, e.Read = was.Version, was
+		equal(t, "version", t.edit(e).Version, was.Version+1)
+		_, err := t.store().Delete(t.Context(), "a")
+		t.ok(err, "delete")
+		if !run { // without an epoch, sessions differ by when they were made
+			t.pass(time.Millisecond)
+		}
+		is := made()
+		equal(t, "version of the session that was made again", is.Version, was.Version)
+		t.unchanged("a", func() {
+			_, err := t.store().Edit(t.Context(), e)
+			t.conflict(err, session.ErrStale, is, "an edit of the session that was deleted")
+		})
+		e.Read = is
+		t.edit(e)
+		_, err = t.store().Delete(t.Context(), "a")
+		t.ok(err, "delete")
+	}
 }
 
 func editRefused(t *bed) {

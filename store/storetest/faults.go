@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/lock"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -80,17 +81,20 @@ type Op struct {
 }
 
 // Writes returns the name of every write of a backend. They are the names of
-// methods; DeleteStream, RenewLock and ReleaseLock distinguish methods that
-// several interfaces have.
+// methods; DeleteStream, RenewLock, ReleaseLock, PutBlob and SweepBlobs distinguish
+// methods that several interfaces have or may come to have.
 func Writes() []string {
 	return []string{
 		// session.Store
 		"Clone", "Delete", "Edit", "SetStatus",
 		"StartRun", "Commit", "TakeOver", "RenewLeases", "CloseRun", "SettleClose",
-		"Claim", "Settle", "CleanCalls", "RequestStop",
+		"Claim", "Settle", "Ask", "CleanCalls", "RequestStop",
 		"UpdateChild", "Submit", "Own", "Disown", "Send", "PutWake", "DeleteWake",
+		"PutTasks", "ClaimTask", "RenewTask", "FinishTask", "RetryTask", "DropTask",
 		// stream.Manager
 		"Append", "End", "Fail", "Reactivate", "Trim", "DeleteStream",
+		// blob.Store
+		"PutBlob", "SweepBlobs",
 		// lock.Manager
 		"TryAcquire", "RenewLock", "ReleaseLock",
 	}
@@ -253,6 +257,9 @@ func (f *Faults) Sessions() session.Store {
 func (f *Faults) Streams() stream.Manager {
 	return faultyStreams{f, f.inner.Streams(), session.DefaultTenant}
 }
+
+// Blobs implements [store.Backend].
+func (f *Faults) Blobs() blob.Store { return faultyBlobs{f, f.inner.Blobs(), session.DefaultTenant} }
 
 // Ready implements [store.Backend].
 func (f *Faults) Ready(ctx context.Context) error {
@@ -479,6 +486,10 @@ func (s faultySessions) Calls(ctx context.Context, id, messageID string) ([]sess
 	return read(s.f, func() ([]session.Call, error) { return s.inner.Calls(ctx, id, messageID) })
 }
 
+func (s faultySessions) Ask(ctx context.Context, id string, fence session.Fence, ask session.Ask) error {
+	return effect(s.f, "Ask", s.tenant, id, func() error { return s.inner.Ask(ctx, id, fence, ask) })
+}
+
 func (s faultySessions) CleanCalls(ctx context.Context, before time.Time) (int, error) {
 	return write(s.f, "CleanCalls", s.tenant, "", func() (int, error) { return s.inner.CleanCalls(ctx, before) })
 }
@@ -497,6 +508,10 @@ func (s faultySessions) Messages(ctx context.Context, id string, page session.Pa
 
 func (s faultySessions) AllMessages(ctx context.Context, id string) ([]session.Message, error) {
 	return read(s.f, func() ([]session.Message, error) { return s.inner.AllMessages(ctx, id) })
+}
+
+func (s faultySessions) MessagesFrom(ctx context.Context, id string, number int) ([]session.Message, error) {
+	return read(s.f, func() ([]session.Message, error) { return s.inner.MessagesFrom(ctx, id, number) })
 }
 
 func (s faultySessions) Run(ctx context.Context, id, runID string) (*session.Run, error) {
@@ -583,6 +598,46 @@ func (s faultySessions) List(ctx context.Context, query session.Query) (session.
 
 func (s faultySessions) Waiting(ctx context.Context, query session.WaitingQuery) (session.Page[session.Waiting], error) {
 	return read(s.f, func() (session.Page[session.Waiting], error) { return s.inner.Waiting(ctx, query) })
+}
+
+func (s faultySessions) PutTasks(ctx context.Context, tasks []session.Task) error {
+	id := ""
+	if len(tasks) > 0 {
+		id = tasks[0].SessionID
+	}
+	return effect(s.f, "PutTasks", s.tenant, id, func() error { return s.inner.PutTasks(ctx, tasks) })
+}
+
+func (s faultySessions) ClaimTask(ctx context.Context, claim session.TaskClaim) (*session.Task, error) {
+	return write(s.f, "ClaimTask", s.tenant, claim.SessionID, func() (*session.Task, error) { return s.inner.ClaimTask(ctx, claim) })
+}
+
+func (s faultySessions) RenewTask(ctx context.Context, ref session.TaskRef, fence session.TaskFence, ttl time.Duration) error {
+	return effect(s.f, "RenewTask", s.tenant, ref.SessionID, func() error { return s.inner.RenewTask(ctx, ref, fence, ttl) })
+}
+
+func (s faultySessions) FinishTask(ctx context.Context, ref session.TaskRef, fence session.TaskFence, result session.TaskResult) error {
+	return effect(s.f, "FinishTask", s.tenant, ref.SessionID, func() error { return s.inner.FinishTask(ctx, ref, fence, result) })
+}
+
+func (s faultySessions) ListTasks(ctx context.Context, query session.TaskQuery) (session.Page[session.Task], error) {
+	return read(s.f, func() (session.Page[session.Task], error) { return s.inner.ListTasks(ctx, query) })
+}
+
+func (s faultySessions) RetryTask(ctx context.Context, ref session.TaskRef) error {
+	return effect(s.f, "RetryTask", s.tenant, ref.SessionID, func() error { return s.inner.RetryTask(ctx, ref) })
+}
+
+func (s faultySessions) DropTask(ctx context.Context, ref session.TaskRef, before time.Time) error {
+	return effect(s.f, "DropTask", s.tenant, ref.SessionID, func() error { return s.inner.DropTask(ctx, ref, before) })
+}
+
+func (s faultySessions) DueTasks(ctx context.Context, request session.TaskRequest) ([]session.Task, error) {
+	return read(s.f, func() ([]session.Task, error) { return s.inner.DueTasks(ctx, request) })
+}
+
+func (s faultySessions) OldTasks(ctx context.Context, request session.OldTaskRequest) ([]session.Task, error) {
+	return read(s.f, func() ([]session.Task, error) { return s.inner.OldTasks(ctx, request) })
 }
 
 func (s faultySessions) DueDeadlines(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
@@ -688,6 +743,40 @@ func (s faultyStreams) Trim(ctx context.Context, id string, policy stream.TrimPo
 
 func (s faultyStreams) Delete(ctx context.Context, id string) error {
 	return effect(s.f, "DeleteStream", s.tenant, id, func() error { return s.inner.Delete(ctx, id) })
+}
+
+type faultyBlobs struct {
+	f      *Faults
+	inner  blob.Store
+	tenant string
+}
+
+func (s faultyBlobs) Tenant(tenant string) blob.Store {
+	return faultyBlobs{s.f, s.inner.Tenant(tenant), tenant}
+}
+
+func (s faultyBlobs) Put(ctx context.Context, put *blob.Put) (blob.Stored, error) {
+	return write(s.f, "PutBlob", s.tenant, put.SessionID, func() (blob.Stored, error) { return s.inner.Put(ctx, put) })
+}
+
+func (s faultyBlobs) Get(ctx context.Context, sessionID, ref string) ([]byte, error) {
+	return read(s.f, func() ([]byte, error) { return s.inner.Get(ctx, sessionID, ref) })
+}
+
+func (s faultyBlobs) Missing(ctx context.Context, sessionID string, refs []string) ([]string, error) {
+	return read(s.f, func() ([]string, error) { return s.inner.Missing(ctx, sessionID, refs) })
+}
+
+func (s faultyBlobs) Size(ctx context.Context, sessionID string) (int64, error) {
+	return read(s.f, func() (int64, error) { return s.inner.Size(ctx, sessionID) })
+}
+
+func (s faultyBlobs) Referenced(ctx context.Context, ref string) (bool, error) {
+	return read(s.f, func() (bool, error) { return s.inner.Referenced(ctx, ref) })
+}
+
+func (s faultyBlobs) Sweep(ctx context.Context, age time.Duration, limit int) (int, error) {
+	return write(s.f, "SweepBlobs", "", "", func() (int, error) { return s.inner.Sweep(ctx, age, limit) })
 }
 
 type faultyLocks struct {

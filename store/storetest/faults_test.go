@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/lock"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -125,7 +126,7 @@ func TestFaultsCut(t *testing.T) {
 	}
 }
 
-// TestFaultsKnowEveryWrite calls every method of the three interfaces and checks
+// TestFaultsKnowEveryWrite calls every method of the interfaces and checks
 // which count as writes, so that a method added later is not forgotten.
 func TestFaultsKnowEveryWrite(t *testing.T) {
 	t.Parallel()
@@ -137,6 +138,7 @@ func TestFaultsKnowEveryWrite(t *testing.T) {
 	}{
 		{f.Sessions(), reflect.TypeFor[session.Store]()},
 		{f.Streams(), reflect.TypeFor[stream.Manager]()},
+		{f.Blobs(), reflect.TypeFor[blob.Store]()},
 		{f.Locks(), reflect.TypeFor[lock.Manager]()},
 	} {
 		for method := range of.as.Methods() {

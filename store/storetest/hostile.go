@@ -317,6 +317,8 @@ func corruptMessage(t *bed) {
 	t.damage(RowMessage)
 	_, err := t.store().AllMessages(t.Context(), "bad")
 	t.refused(err, session.ErrCorrupt, "AllMessages")
+	_, err = t.store().MessagesFrom(t.Context(), "bad", 1)
+	t.refused(err, session.ErrCorrupt, "MessagesFrom")
 	page, err := t.store().Messages(t.Context(), "bad", session.PageRequest{Limit: 2})
 	t.ok(err, "the page before it")
 	equal(t, "messages", len(page.Items), 2)

@@ -187,6 +187,7 @@ func (t *bed) crowd(id string) *turn {
 		Own:        []session.Ownership{{CallID: "c1", SessionID: id}},
 		Children:   []session.ChildRef{{SessionID: id + "-kid", Agent: "kid", Mode: session.ChildEphemeral, Status: session.ChildRunning}},
 		Checkpoint: &session.NewCheckpoint{ID: "cp-" + id, Step: 1, Source: session.FromStep},
+		Tasks:      []session.Task{t.task(id, "task")},
 	})
 	ctx := t.Context()
 	t.ok(t.store().Send(ctx, id, session.InboxEntry{ID: "e1", Kind: "note", Body: raw(`1`)}), "Send")
@@ -213,6 +214,7 @@ func (t *bed) gone(id string) {
 	reads := map[string]func() error{
 		"Load":             func() error { _, err := s.Load(ctx, id); return err },
 		"AllMessages":      func() error { _, err := s.AllMessages(ctx, id); return err },
+		"MessagesFrom":     func() error { _, err := s.MessagesFrom(ctx, id, 1); return err },
 		"CurrentRun":       func() error { _, err := s.CurrentRun(ctx, id); return err },
 		"Run":              func() error { _, err := s.Run(ctx, id, "run-1"); return err },
 		"LatestCheckpoint": func() error { _, err := s.LatestCheckpoint(ctx, id); return err },
@@ -239,6 +241,11 @@ func (t *bed) gone(id string) {
 	for _, item := range page.Items {
 		if item.ID == id {
 			t.Fatalf("session %s is deleted and still listed", id)
+		}
+	}
+	for _, task := range t.tasks(s) {
+		if task.SessionID == id {
+			t.Fatalf("session %s is deleted and still has task %s", id, task.ID)
 		}
 	}
 }

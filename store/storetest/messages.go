@@ -188,6 +188,8 @@ func messagesMissing(t *bed) {
 	t.refused(err, session.ErrNotFound, "Messages")
 	_, err = t.store().AllMessages(t.Context(), "nobody")
 	t.refused(err, session.ErrNotFound, "AllMessages")
+	_, err = t.store().MessagesFrom(t.Context(), "nobody", 2)
+	t.refused(err, session.ErrNotFound, "MessagesFrom")
 	_, err = session.MessageCount(t.Context(), t.store(), "nobody")
 	t.refused(err, session.ErrNotFound, "MessageCount")
 }

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/memory"
@@ -19,11 +21,12 @@ import (
 // A suite that cannot fail proves nothing: each test here adds a bug to a correct
 // backend and requires that the cases that guard against it fail.
 
-// planted is a backend with a bug in its session store or stream manager.
+// planted is a backend with a bug in its session store, stream manager or blob store.
 type planted struct {
 	store.Backend
 	sessions func(session.Store) session.Store
 	streams  func(stream.Manager) stream.Manager
+	blobs    func(blob.Store) blob.Store
 }
 
 func (p planted) Sessions() session.Store {
@@ -38,6 +41,22 @@ func (p planted) Streams() stream.Manager {
 		return p.Backend.Streams()
 	}
 	return plantedStreams{p.streams(p.Backend.Streams()), p.streams}
+}
+
+func (p planted) Blobs() blob.Store {
+	if p.blobs == nil {
+		return p.Backend.Blobs()
+	}
+	return plantedBlobs{p.blobs(p.Backend.Blobs()), p.blobs}
+}
+
+type plantedBlobs struct {
+	blob.Store
+	plant func(blob.Store) blob.Store
+}
+
+func (p plantedBlobs) Tenant(tenant string) blob.Store {
+	return plantedBlobs{p.plant(p.Store.Tenant(tenant)), p.plant}
 }
 
 type plantedSessions struct {
@@ -127,6 +146,42 @@ func TestPlantedBugsAreFound(t *testing.T) {
 		"an append that is applied twice": {
 			planted{streams: func(m stream.Manager) stream.Manager { return repeating{m} }},
 			[]string{"streams/repeat", "streams/repeat-front", "crash/Append", "races/append"},
+		},
+		"bytes for whoever knows the reference": {
+			planted{blobs: func(s blob.Store) blob.Store { return generous{s} }},
+			[]string{"blobs/own", "blobs/missing"},
+		},
+		"a limit for single blobs": {
+			planted{blobs: func(s blob.Store) blob.Store { return noTotal{s} }},
+			[]string{"blobs/limit", "blobs/limit-race"},
+		},
+		"small blobs that count nothing": {
+			planted{blobs: func(s blob.Store) blob.Store { return weightless{s} }},
+			[]string{"blobs/small"},
+		},
+		"a put that trusts bytes which others have": {
+			planted{blobs: func(s blob.Store) blob.Store { return trusting{s} }},
+			[]string{"blobs/sweep-race"},
+		},
+		"a sweep that is early": {
+			planted{blobs: func(s blob.Store) blob.Store { return hasty{s} }},
+			[]string{"blobs/sweep"},
+		},
+		"clones without blobs": {
+			planted{sessions: func(s session.Store) session.Store { return bareClones{s} }},
+			[]string{"blobs/clone", "blobs/clone-child", "blobs/sweep-race"},
+		},
+		"one queue for all tenants and kinds of tasks": {
+			planted{sessions: func(s session.Store) session.Store { return oneQueue{s} }},
+			[]string{"tasks/due-fair", "tasks/due-kinds", "tasks/due-pages"},
+		},
+		"tasks that need an agent": {
+			planted{sessions: func(s session.Store) session.Store { return agentsOnly{s} }},
+			[]string{"tasks/framework", "tasks/due-kinds"},
+		},
+		"a task that anybody finishes": {
+			planted{sessions: func(s session.Store) session.Store { return anyHolder{s} }},
+			[]string{"tasks/fence"},
 		},
 		"a silently short read": {
 			planted{streams: func(m stream.Manager) stream.Manager { return shortReads{m} }},
@@ -292,6 +347,42 @@ func (r *recorder) cleanup() {
 }
 
 // The bugs.
+
+// oneQueue lists the tasks that have been due longest, and only then looks whose they are.
+type oneQueue struct{ session.Store }
+
+func (s oneQueue) DueTasks(ctx context.Context, request session.TaskRequest) ([]session.Task, error) {
+	now, err := s.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	due, err := s.OldTasks(ctx, session.OldTaskRequest{Before: now, Limit: request.Size()})
+	return slices.DeleteFunc(due, func(t session.Task) bool { return !slices.Contains(request.Kinds, t.OfKind()) }), err
+}
+
+// agentsOnly does not list the framework's own tasks.
+type agentsOnly struct{ session.Store }
+
+func (s agentsOnly) DueTasks(ctx context.Context, request session.TaskRequest) ([]session.Task, error) {
+	request.Kinds = slices.DeleteFunc(slices.Clone(request.Kinds), func(k session.TaskKind) bool { return k.Agent == "" })
+	return s.Store.DueTasks(ctx, request)
+}
+
+// anyHolder does not check who holds a task.
+type anyHolder struct{ session.Store }
+
+func (s anyHolder) FinishTask(ctx context.Context, ref session.TaskRef, fence session.TaskFence, result session.TaskResult) error {
+	page, err := s.ListTasks(ctx, session.TaskQuery{Limit: session.MaxPageSize})
+	if err != nil {
+		return err
+	}
+	for i := range page.Items {
+		if page.Items[i].Ref() == ref {
+			fence = page.Items[i].Fence()
+		}
+	}
+	return s.Store.FinishTask(ctx, ref, fence, result)
+}
 
 type anyVersion struct{ session.Store }
 
@@ -479,4 +570,84 @@ func (m shortReads) Read(ctx context.Context, id string, from int64, wait bool) 
 		from = max(from, info.Floor)
 	}
 	return m.Manager.Read(ctx, id, from, wait)
+}
+
+// generous gives a session every blob of the tenant.
+type generous struct{ blob.Store }
+
+func (g generous) Get(ctx context.Context, id, ref string) ([]byte, error) {
+	data, err := g.Store.Get(ctx, id, ref)
+	for _, other := range []string{"a", "b"} {
+		if err != nil {
+			data, err = g.Store.Get(ctx, other, ref)
+		}
+	}
+	return data, err
+}
+
+func (g generous) Missing(ctx context.Context, id string, refs []string) (out []string, err error) {
+	for _, ref := range refs {
+		if used, err := g.Referenced(ctx, ref); err != nil || !used {
+			out = append(out, ref)
+		}
+	}
+	return out, err
+}
+
+// noTotal holds single blobs to the limit of all.
+type noTotal struct{ blob.Store }
+
+func (n noTotal) Put(ctx context.Context, put *blob.Put) (blob.Stored, error) {
+	without := *put
+	if int64(len(put.Data)) <= put.Limit {
+		without.Limit = 0
+	}
+	return n.Store.Put(ctx, &without)
+}
+
+// weightless holds only blobs to the limit that are larger than what a reference costs.
+type weightless struct{ blob.Store }
+
+func (w weightless) Put(ctx context.Context, put *blob.Put) (blob.Stored, error) {
+	without := *put
+	if len(put.Data) < blob.MinCharge {
+		without.Limit = 0
+	}
+	return w.Store.Put(ctx, &without)
+}
+
+// trusting does not write bytes that another session has, although it may lose them in the
+// meantime.
+type trusting struct{ blob.Store }
+
+func (s trusting) Put(ctx context.Context, put *blob.Put) (blob.Stored, error) {
+	used, err := s.Referenced(ctx, blob.RefOf(put.Data))
+	if err != nil {
+		return blob.Stored{}, err
+	}
+	time.Sleep(time.Millisecond)
+	only := *put
+	only.Elsewhere = only.Elsewhere || used
+	return s.Store.Put(ctx, &only)
+}
+
+// hasty sweeps what has just lost its reference.
+type hasty struct{ blob.Store }
+
+func (h hasty) Sweep(ctx context.Context, _ time.Duration, limit int) (int, error) {
+	return h.Store.Sweep(ctx, 0, limit)
+}
+
+// bareClones forgets what belongs to the source.
+type bareClones struct{ session.Store }
+
+func (b bareClones) Clone(ctx context.Context, clone *session.Clone) (*session.State, error) {
+	to := clone.To
+	if to.Agent == "" {
+		to.Agent = "tester"
+	}
+	if err := session.Create(ctx, b.Store, &to); err != nil {
+		return nil, err
+	}
+	return b.Load(ctx, to.ID)
 }

@@ -578,7 +578,8 @@ func raceDelete(t *bed) {
 				return session.PatchMetadata(ctx, s, id, map[string]*string{"k": new("v")})
 			},
 			func(ctx context.Context, _ session.Store) error {
-				return t.renewAt(ctx, t.Backend, id, r.fence, time.Hour)
+				// A renewal does not wait long for a lock.
+				return unless(t.renewAt(ctx, t.Backend, id, r.fence, time.Hour), session.ErrUnavailable)
 			},
 			func(ctx context.Context, _ session.Store) error {
 				_, err := t.tryAppend(id, producer(id, r.fence.Epoch), 1, text("late"))
@@ -596,6 +597,9 @@ func raceDelete(t *bed) {
 			},
 			func(ctx context.Context, s session.Store) error {
 				return session.PutChildren(ctx, s, id, []session.ChildRef{child("late")})
+			},
+			func(ctx context.Context, s session.Store) error {
+				return s.PutTasks(ctx, []session.Task{t.task(id, "late")})
 			},
 		}
 		errs := t.race(len(writes), func(ctx context.Context, s session.Store, i int) error {

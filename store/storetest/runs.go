@@ -16,6 +16,8 @@ func runCases() []testCase {
 		{"start-missing", "a run on a session that does not exist is not found", 0, startMissing},
 		{"start-invalid", "a run without an id or an owner is refused", 0, startInvalid},
 		{"start-again", "a start with a run id that exists is refused and changes nothing", 0, startAgain},
+		{"requires", "what a run requires is in its record, in the document and in what sweeps list, until the next run", clock, runRequires},
+		{"requires-refused", "a run that requires something without a name is refused and starts nothing", 0, runRequiresRefused},
 		{"turns", "turns are numbered 1, 2, 3…, steps restart, and the previous run is kept", 0, turnsContiguous},
 		{"stale", "a start is refused if version or run has changed since they were read", 0, startStale},
 		{"running", "a start is refused while a run is running, even if its lease has expired", clock, startRunning},
@@ -373,4 +375,50 @@ func runPages(t *bed) {
 	equal(t, "current run", current.ID, "run-5")
 	_, err = get(session.PageRequest{Cursor: "not a cursor"})
 	t.refused(err, session.ErrInvalid, "an invalid cursor")
+}
+
+func runRequires(t *bed) {
+	start := createAndStart(blank("a"), "run-1")
+	start.Run.Requires, start.TTL = []string{"question", "workspace"}, t.ttl()
+	started, err := t.store().StartRun(t.Context(), start)
+	t.ok(err, "start")
+	equal(t, "what the started run requires", started.Run.Requires, start.Run.Requires)
+	run, err := t.store().Run(t.Context(), "a", "run-1")
+	t.ok(err, "Run")
+	equal(t, "what the record says", run.Requires, start.Run.Requires)
+	equal(t, "what the document says", t.load("a").Requires, start.Run.Requires)
+	t.pass(2 * t.ttl())
+	due, err := t.store().ExpiredLeases(t.Context(), session.SweepRequest{})
+	t.ok(err, "ExpiredLeases")
+	found := false
+	for i := range due {
+		if due[i].Tenant == t.tenant && due[i].ID == "a" {
+			found = true
+			equal(t, "what a sweep lists", due[i].Requires, start.Run.Requires)
+		}
+	}
+	equal(t, "found", found, true)
+	fence := started.Lease.Fence()
+	_, err = t.store().Commit(t.Context(), &session.Commit{
+		SessionID: "a", RunID: "run-1", Key: "end", Version: started.Version, Fence: fence,
+		Change: session.Change{Outcome: &session.Outcome{Status: session.RunCompleted}},
+	})
+	t.ok(err, "commit")
+	equal(t, "what the document says after the end", t.load("a").Requires, start.Run.Requires)
+	t.ok(t.store().CloseRun(t.Context(), "a", fence, true), "close run")
+	clone, err := t.store().Clone(t.Context(), &session.Clone{From: "a", To: *blank("b")})
+	t.ok(err, "clone")
+	equal(t, "what a copy requires", len(clone.Requires), 0)
+	t.start("a", "run-2")
+	equal(t, "what the next run requires", len(t.load("a").Requires), 0)
+}
+
+func runRequiresRefused(t *bed) {
+	for _, name := range []string{"", "two words", "Caps", "a\x00b"} {
+		start := createAndStart(blank("a"), "run-1")
+		start.Run.Requires = []string{name}
+		_, err := t.store().StartRun(t.Context(), start)
+		t.refused(err, session.ErrInvalid, "a run that requires "+name)
+	}
+	t.exists("a", false)
 }

@@ -26,6 +26,7 @@ func streamCases() []testCase {
 		{"gap", "a batch that skips its producer's numbers is refused; an epoch may begin with any number", 0, appendGap},
 		{"repeat-split", "a repeated chunk returns its original sequence, even next to one that was split", 0, appendRepeatSplit},
 		{"producers", "each producer has its own epochs and numbers on one stream", 0, appendProducers},
+		{"later-kind", "a chunk of a kind that only later programs know is stored and read as it is", 0, appendLaterKind},
 		{"atomic", "a batch with a chunk that cannot be written writes nothing", 0, appendAtomic},
 		{"split", "text over the limit is split between runes; the pieces join to the original", 0, appendSplit},
 		{"too-large", "anything else over the limit is refused", 0, appendTooLarge},
@@ -350,13 +351,23 @@ func appendProducers(t *bed) {
 
 func appendAtomic(t *bed) {
 	t.append("a", producer("a", 1), 1, text("one"))
-	_, err := t.tryAppend("a", producer("a", 1), 2, text("two"), stream.Chunk{Kind: "nonsense"}, text("three"))
-	t.refused(err, session.ErrInvalid, "append of an unknown kind")
+	_, err := t.tryAppend("a", producer("a", 1), 2, text("two"), stream.Chunk{Kind: "no sense"}, text("three"))
+	t.refused(err, session.ErrInvalid, "append of what has no kind")
 	_, err = t.tryAppend("a", producer("a", 1), 2, text("two"), stream.Chunk{Kind: stream.Custom, Data: raw(`{`)})
 	t.refused(err, session.ErrInvalid, "append of broken JSON")
 	equal(t, "texts", t.deltas("a", 0), []string{"one"})
 	t.append("a", producer("a", 1), 2, text("two"))
 	equal(t, "texts", t.deltas("a", 0), []string{"one", "two"})
+}
+
+func appendLaterKind(t *bed) {
+	later := stream.Chunk{Kind: "gossip_2", AgentID: "a", AgentType: "tester", RunID: "run-1", Step: 1, Name: "n", Data: raw(`{"a":1}`)}
+	t.append("a", producer("a", 1), 1, text("one"), later, text("two"))
+	chunks, err := t.streams().Chunks(t.Context(), "a", 0, 10)
+	t.ok(err, "Chunks")
+	equal(t, "chunks", len(chunks), 3)
+	equal(t, "kind", chunks[1].Chunk.Kind, later.Kind)
+	equal(t, "data", string(chunks[1].Chunk.Data), `{"a":1}`)
 }
 
 func appendSplit(t *bed) {

@@ -3,11 +3,14 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/helixagents/helix/blob"
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/stream"
@@ -51,6 +54,7 @@ const (
 	RowPending    = "pending"
 	RowChild      = "child"
 	RowChunk      = "chunk"
+	RowBlob       = "blob" // a part of the bytes of the session's only blob
 )
 
 // Open returns a harness with new, empty data, which t's cleanup closes.
@@ -63,12 +67,30 @@ type Open func(t testing.TB) Harness
 // those that damage rows. Cases that look at the whole store or close it get their
 // own.
 func Run(t *testing.T, open Open) {
+	run(t, open, func(string, int) bool { return true })
+}
+
+// RunShare is [Run] for another way to open a backend that Run tests in full: it runs
+// all cases of some groups and one of so many parts of the others, another part for
+// each value of HELIX_SCENARIOS. With HELIX_SOAK it runs all.
+func RunShare(t *testing.T, of int, open Open, all ...string) {
+	has := testshare.Has(t, of)
+	run(t, open, func(group string, number int) bool { return slices.Contains(all, group) || has(number) })
+}
+
+func run(t *testing.T, open Open, has func(group string, number int) bool) {
 	suite := newSuite(t, open)
 	t.Cleanup(func() { suite.report(t) })
+	before := 0
 	for _, g := range groups() {
+		first := before
+		before += len(g.cases)
 		t.Run(g.name, func(t *testing.T) {
 			t.Parallel()
-			for _, c := range g.cases {
+			for i, c := range g.cases {
+				if !has(g.name, first+i) {
+					continue
+				}
 				t.Run(c.name, func(t *testing.T) {
 					t.Parallel()
 					suite.run(t, c)
@@ -119,11 +141,14 @@ func groups() []group {
 		{"stops", stopCases()},
 		{"signals", signalCases()},
 		{"messages", messageCases()},
+		{"views", viewCases()},
 		{"runs", runCases()},
 		{"checkpoints", checkpointCases()},
 		{"children", childCases()},
 		{"submissions", submissionCases()},
+		{"asking", askingCases()},
 		{"inbox", inboxCases()},
+		{"tasks", taskCases()},
 		{"listing", listingCases()},
 		{"waiting", waitingCases()},
 		{"sweeps", sweepCases()},
@@ -138,6 +163,7 @@ func groups() []group {
 		{"opening", openingCases()},
 		{"together", togetherCases()},
 		{"closing", closingCases()},
+		{"blobs", blobCases()},
 		{"locks", lockCases()},
 		{"ready", readyCases()},
 	}
@@ -287,6 +313,16 @@ func (t *bed) sessionsOf(b store.Backend) session.Store {
 		return b.Sessions()
 	}
 	return b.Sessions().Tenant(t.tenant)
+}
+
+// blobs returns the blob store of the case's tenant, on the first handle.
+func (t *bed) blobs() blob.Store { return t.blobsOf(t.Backend) }
+
+func (t *bed) blobsOf(b store.Backend) blob.Store {
+	if t.tenant == session.DefaultTenant {
+		return b.Blobs()
+	}
+	return b.Blobs().Tenant(t.tenant)
 }
 
 func (t *bed) streamsOf(b store.Backend) stream.Manager {

@@ -65,6 +65,7 @@ func tenantsInvisible(t *bed) {
 	t.quiet(session.DropCalls(ctx, s, "x", "m1"), "DropCalls")
 	t.quiet(s.Disown(ctx, "x", []string{"c1"}), "Disown")
 	t.quiet(s.PutWake(ctx, session.Wake{Tenant: north.tenant, SessionID: "x", ChildID: "kid"}), "PutWake")
+	t.refused(s.Ask(ctx, "x", r.fence, question("c1", 1)), session.ErrNotFound, "Ask")
 	_, err = s.CleanCalls(ctx, t.now().Add(time.Hour))
 	t.ok(err, "CleanCalls")
 	by := producer("x", r.fence.Epoch+1)

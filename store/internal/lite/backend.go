@@ -3,13 +3,15 @@ package lite
 import (
 	"log/slog"
 
+	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/lock"
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/coldsql"
 	"github.com/helixagents/helix/store/internal/feed"
 	"github.com/helixagents/helix/stream"
 )
 
-// Backend stores sessions, streams and locks in a database.
+// Backend stores sessions, streams, blobs and locks in a database.
 type Backend struct {
 	Database
 	Readers  *feed.Hub[StreamKey] // the readers of streams
@@ -18,10 +20,15 @@ type Backend struct {
 }
 
 // Sessions returns the session store of the default tenant.
-func (b *Backend) Sessions() session.Store { return &sessions{b, session.DefaultTenant} }
+func (b *Backend) Sessions() session.Store { return b.tenantStore(session.DefaultTenant) }
 
 // Streams returns the stream manager of the default tenant.
 func (b *Backend) Streams() stream.Manager { return &streams{b, session.DefaultTenant} }
+
+// Blobs returns the blob store of the default tenant.
+func (b *Backend) Blobs() blob.Store {
+	return coldsql.Blobs{Database: b, Name: session.DefaultTenant}
+}
 
 // Locks returns the lock manager.
 func (b *Backend) Locks() lock.Manager { return &locks{b} }

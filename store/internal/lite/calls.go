@@ -23,10 +23,13 @@ func decodeCall(id, callID string, r *Row) (session.Call, error) {
 const insertCall = `
 INSERT INTO calls (session, message_id, call_id, position, status, doc, result, writes, created_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT DO NOTHING`
+ON CONFLICT DO UPDATE SET
+    position = excluded.position, status = excluded.status, doc = excluded.doc, result = excluded.result,
+    writes = excluded.writes, created_at = excluded.created_at
+WHERE status <> 'settled'`
 
-// insertCalls adds the rows of a reply's calls. An existing row is kept, because
-// it may have a result.
+// insertCalls adds the rows of a reply's calls, or replaces rows that have no
+// result.
 func (s *sessions) insertCalls(t *Tx, h *header, p *plan) error {
 	for i := range p.Calls {
 		call := p.Calls[i]
@@ -162,59 +165,142 @@ func (s *sessions) Settle(ctx context.Context, id string, fence session.Fence, s
 	return call, nil
 }
 
+// Ask implements [session.Calls].
+func (s *sessions) Ask(ctx context.Context, id string, fence session.Fence, ask session.Ask) error {
+	if err := ask.Check(); err != nil {
+		return err
+	}
+	return s.write(ctx, id, "ask", func(t *Tx, h *header) error {
+		if err := h.CheckFence(fence); err != nil {
+			return err
+		}
+		calls, err := s.calls(t.Conn, h, ask.Call.MessageID)
+		if err != nil {
+			return err
+		}
+		changed, err := ask.Apply(id, calls)
+		if err != nil || len(changed) == 0 {
+			return err
+		}
+		for _, i := range changed {
+			if err := s.updateCall(t, h, &calls[i]); err != nil {
+				return err
+			}
+		}
+		entry := ask.Pending
+		entry.Begin(id, h.CurrentRunID, s.b.Now())
+		if err := s.addPending(t, id, &entry); err != nil {
+			return err
+		}
+		for _, resolution := range ask.Resolve {
+			if err := s.resolve(t, h, resolution); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // Calls implements [session.Calls].
 func (s *sessions) Calls(ctx context.Context, id, messageID string) (calls []session.Call, err error) {
 	err = s.read(ctx, id, "list calls", func(c Conn, h *header) error {
-		for r, err := range c.Query(selectCalls, h.number, messageID) {
-			if err != nil {
-				return err
-			}
-			call, err := decodeCall(id, r.Text(), r)
-			if err != nil {
-				return err
-			}
-			calls = append(calls, call)
-		}
-		return nil
+		calls, err = s.calls(c, h, messageID)
+		return err
 	})
 	return calls, err
 }
 
-const selectOldCalls = `
-SELECT DISTINCT c.session, s.id, c.message_id
-FROM calls c JOIN sessions s ON s.number = c.session
-WHERE s.tenant = ? AND c.created_at < ?`
+// calls lists the rows of a message.
+func (s *sessions) calls(c Conn, h *header, messageID string) (calls []session.Call, err error) {
+	for r, err := range c.Query(selectCalls, h.number, messageID) {
+		if err != nil {
+			return nil, err
+		}
+		call, err := decodeCall(h.ID, r.Text(), r)
+		if err != nil {
+			return nil, err
+		}
+		calls = append(calls, call)
+	}
+	return calls, nil
+}
 
-// CleanCalls implements [session.Calls].
+// selectOldCalls lists steps in the order of the primary key, so that a page is a
+// part of one pass over the table. That has little but the calls of unfinished
+// steps, and an index by age would make every call dearer.
+const selectOldCalls = `
+SELECT c.session, s.id, c.message_id
+FROM calls c CROSS JOIN sessions s ON s.number = c.session
+WHERE (c.session, c.message_id) > (?, ?) AND s.tenant = ? AND c.created_at < ?
+GROUP BY c.session, c.message_id ORDER BY c.session, c.message_id LIMIT ?`
+
+// oldStep is a step that has old calls.
+type oldStep struct {
+	session     int64
+	id, message string
+}
+
+// CleanCalls implements [session.Calls]. It looks for steps page by page while
+// others write, and cleans each in a short write of its own.
 func (s *sessions) CleanCalls(ctx context.Context, before time.Time) (n int, err error) {
-	err = s.b.Write(ctx, "clean calls", func(t *Tx) error {
-		n = 0
-		type step struct {
-			session     int64
-			id, message string
+	const page = 100
+	var after oldStep
+	for {
+		listed, obsolete, err := s.oldSteps(ctx, after, before, page)
+		if err != nil {
+			return n, err
 		}
-		var old []step
-		for r, err := range t.Query(selectOldCalls, s.tenant, before) {
+		for _, step := range obsolete {
+			deleted, err := s.cleanStep(ctx, step, before)
 			if err != nil {
-				return err
+				return n, err
 			}
-			old = append(old, step{r.Int64(), r.Text(), r.Text()})
+			n += deleted
 		}
-		for _, step := range old {
-			over, err := s.isObsolete(t.Conn, step.id, step.message)
+		if len(listed) < page {
+			return n, nil
+		}
+		after = listed[page-1]
+	}
+}
+
+// oldSteps returns a page of steps that have old calls, and which of them are
+// obsolete.
+func (s *sessions) oldSteps(ctx context.Context, after oldStep, before time.Time, limit int) (listed, obsolete []oldStep, err error) {
+	err = s.b.Read(ctx, "list old calls", func(c Conn) error {
+		listed, obsolete = nil, nil
+		for r, err := range c.Query(selectOldCalls, after.session, after.message, s.tenant, before, limit) {
 			if err != nil {
 				return err
 			}
-			if !over {
-				continue
-			}
-			deleted, err := t.Exec(deleteCalls+" AND created_at < ?", step.session, step.message, before)
+			listed = append(listed, oldStep{r.Int64(), r.Text(), r.Text()})
+		}
+		for _, step := range listed {
+			over, err := s.isObsolete(ctx, c, step.id, step.message)
 			if err != nil {
 				return err
 			}
-			n += int(deleted)
+			if over {
+				obsolete = append(obsolete, step)
+			}
 		}
 		return nil
+	})
+	return listed, obsolete, err
+}
+
+// cleanStep deletes the old calls of a step that is still obsolete: a rewind may
+// have changed that.
+func (s *sessions) cleanStep(ctx context.Context, step oldStep, before time.Time) (n int, err error) {
+	err = s.b.Write(ctx, what(step.id, "clean calls"), func(t *Tx) error {
+		n = 0
+		over, err := s.isObsolete(ctx, t.Conn, step.id, step.message)
+		if err != nil || !over {
+			return err
+		}
+		deleted, err := t.Exec(deleteCalls+" AND created_at < ?", step.session, step.message, before)
+		n = int(deleted)
+		return err
 	})
 	return n, err
 }
@@ -222,7 +308,7 @@ func (s *sessions) CleanCalls(ctx context.Context, before time.Time) (n int, err
 // isObsolete reports whether no step will ever use the calls of a message: its
 // session was deleted or has ended, or its transcript has continued past the
 // message.
-func (s *sessions) isObsolete(c Conn, id, messageID string) (bool, error) {
+func (s *sessions) isObsolete(ctx context.Context, c Conn, id, messageID string) (bool, error) {
 	h, err := s.header(c, id)
 	if err != nil || h == nil {
 		return h == nil, err
@@ -237,14 +323,14 @@ func (s *sessions) isObsolete(c Conn, id, messageID string) (bool, error) {
 	if err != nil || r == nil {
 		return err == nil, err
 	}
-	return s.continuedPast(c, h, int(r.Int64()-rowKey(h.number, 0)))
+	return s.continuedPast(ctx, c, h, int(r.Int64()-rowKey(h.number, 0)))
 }
 
 // continuedPast reports whether anything but tool results follows a message.
-func (s *sessions) continuedPast(c Conn, h *header, number int) (bool, error) {
+func (s *sessions) continuedPast(ctx context.Context, c Conn, h *header, number int) (bool, error) {
 	const batch = 100
 	for {
-		later, err := s.messages(context.Background(), c, h, number, batch, session.PageRequest{})
+		later, err := s.messages(ctx, c, h, number, batch, session.PageRequest{})
 		if err != nil {
 			return false, stored.UnlessCorrupt(err)
 		}

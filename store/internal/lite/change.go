@@ -96,6 +96,9 @@ func (s *sessions) checkWaits(c Conn, h *header, waits []string) error {
 // applyChange writes a planned change. The session already has its new version;
 // its row is written last, by the caller.
 func (s *sessions) applyChange(t *Tx, h *header, p *plan) error {
+	if err := s.moveMarks(t, h, p.Change); err != nil {
+		return err
+	}
 	if p.KeepMessages != nil {
 		if err := s.truncate(t, h, *p.KeepMessages); err != nil {
 			return err
@@ -113,7 +116,7 @@ func (s *sessions) applyChange(t *Tx, h *header, p *plan) error {
 		return err
 	}
 	for _, write := range []func(*Tx, *header, *plan) error{
-		s.insertCalls, s.writePendings, s.writeOwnership, s.writeChildren, s.writeInbox, s.writeRunChange,
+		s.insertCalls, s.writePendings, s.writeOwnership, s.writeChildren, s.writeInbox, s.insertTasks, s.writeRunChange,
 	} {
 		if err := write(t, h, p); err != nil {
 			return err

@@ -46,7 +46,7 @@ func (s *sessions) loadDoc(c Conn, h *header) error {
 func (h *header) setDoc(from *session.State) {
 	h.Output, h.Error, h.FailureReason, h.Interrupt = from.Output, from.Error, from.FailureReason, from.Interrupt
 	h.SuspendedStep, h.Tracing, h.WorkspaceRef = from.SuspendedStep, from.Tracing, from.WorkspaceRef
-	h.Mode, h.Extra = from.Mode, from.Extra
+	h.Mode, h.Marks, h.Extra = from.Mode, from.Marks, from.Extra
 }
 
 const upsertDoc = `
@@ -61,7 +61,7 @@ func (s *sessions) writeDoc(t *Tx, h *header) error {
 	}
 	rest := session.State{
 		Error: h.Error, FailureReason: h.FailureReason, Interrupt: h.Interrupt, SuspendedStep: h.SuspendedStep,
-		Tracing: h.Tracing, WorkspaceRef: h.WorkspaceRef, Mode: h.Mode, Extra: h.Extra,
+		Tracing: h.Tracing, WorkspaceRef: h.WorkspaceRef, Mode: h.Mode, Marks: h.Marks, Extra: h.Extra,
 	}
 	doc, err := session.Encode(&rest)
 	if err != nil {

@@ -48,7 +48,7 @@ type coldRow struct {
 	turn                       int
 	currentRun                 string
 	runStatus                  session.RunStatus
-	runRuntime                 string
+	runRuntime, requires       string
 	document                   cells
 }
 
@@ -57,6 +57,7 @@ func (h *header) cold() coldRow {
 		status: h.Status, owner: h.Lease.Owner, epoch: h.Lease.Epoch,
 		leaseUntil: instantOf(h.Lease.ExpiresAt), closePendingAt: instantOf(h.closePendingAt),
 		turn: h.Turn, currentRun: h.CurrentRunID, runStatus: h.runStatus, runRuntime: h.runRuntime,
+		requires: stored.JoinNames(h.Requires),
 		document: cellsOf(&h.State),
 	}
 }
@@ -82,7 +83,7 @@ var selectHeader = `
 SELECT s.number, s.version, s.step_count, s.resume_count, s.message_count, s.last_commit,
        s.checkpoint_id, s.checkpoint_newest, s.checkpoint_number, s.checkpoint_source, s.checkpointed_at,
        s.snapshot_bytes, s.delta_bytes, s.run_steps, s.run_usage, s.run_reason, s.updated_at,
-       s.status, s.owner, s.epoch, s.lease_until, s.turn, s.current_run, s.run_status, s.run_runtime, s.close_owed_at,
+       s.status, s.owner, s.epoch, s.lease_until, s.turn, s.current_run, s.run_status, s.run_runtime, s.run_requires, s.close_owed_at,
        ` + columnNames("s.", "") + `, s.created_at,
        EXISTS (SELECT 1 FROM inbox i WHERE i.tenant = s.tenant AND i.session_id = s.id AND i.consumed = 0),
        x.kind, x.reason, x.at
@@ -106,6 +107,7 @@ func (s *sessions) header(c Conn, id string) (*header, error) {
 	h.Status = session.Status(r.Text())
 	h.Lease = session.Lease{Owner: r.Text(), Epoch: r.Int64(), ExpiresAt: r.Time()}
 	h.Turn, h.CurrentRunID, h.runStatus, h.runRuntime = r.Int(), r.Text(), session.RunStatus(r.Text()), r.Text()
+	h.Requires = stored.SplitNames(r.Text())
 	h.closePendingAt = r.Time()
 	h.ClosePending = !h.closePendingAt.IsZero()
 	r.columns(&h.State)
@@ -131,12 +133,12 @@ INSERT INTO sessions (
        version, step_count, resume_count, message_count, last_commit,
        checkpoint_id, checkpoint_newest, checkpoint_number, checkpoint_source, checkpointed_at,
        snapshot_bytes, delta_bytes, run_steps, run_usage, run_reason, updated_at,
-       status, owner, epoch, lease_until, turn, current_run, run_status, run_runtime, close_owed_at,
+       status, owner, epoch, lease_until, turn, current_run, run_status, run_runtime, run_requires, close_owed_at,
        ` + columnNames("", "") + `, created_at, tenant, id)
 VALUES (?, ?, ?, ?, ?,
         ?, ?, ?, ?, ?,
         ?, ?, ?, ?, ?, ?,
-        ?, ?, ?, ?, ?, ?, ?, ?, ?,
+        ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
         ` + placeholders(len(stored.Columns)) + `, ?, ?, ?)`
 
 const updateHeader = `
@@ -149,7 +151,7 @@ WHERE number = ?`
 var updateHeaderCold = `
 UPDATE sessions
 SET status = ?, owner = ?, epoch = ?, lease_until = ?, turn = ?, current_run = ?, run_status = ?, run_runtime = ?,
-    close_owed_at = ?, ` + columnNames("", " = ?") + `
+    run_requires = ?, close_owed_at = ?, ` + columnNames("", " = ?") + `
 WHERE number = ?`
 
 func (h *header) hotArgs() []any {
@@ -196,7 +198,8 @@ func (s *sessions) writeCold(t *Tx, h *header) error {
 
 func (h *header) turnArgs() []any {
 	return []any{
-		h.Status, h.Lease.Owner, h.Lease.Epoch, h.Lease.ExpiresAt, h.Turn, h.CurrentRunID, h.runStatus, h.runRuntime, h.closePendingAt,
+		h.Status, h.Lease.Owner, h.Lease.Epoch, h.Lease.ExpiresAt, h.Turn, h.CurrentRunID, h.runStatus, h.runRuntime,
+		stored.JoinNames(h.Requires), h.closePendingAt,
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/coldsql"
 )
 
 // newHeader returns the row of a session to create.
@@ -101,7 +102,11 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *sess
 		if err := s.absent(t.Conn, to.ID); err != nil {
 			return err
 		}
+		if err := s.loadDoc(t.Conn, from); err != nil {
+			return err
+		}
 		h := s.newHeader(&to)
+		h.Marks = from.Marks.Within(count)
 		h.Custom, h.StepCount, h.ResumeCount, h.MessageCount = custom, 0, 0, count
 		if err := s.insert(t, h); err != nil {
 			return err
@@ -109,6 +114,9 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *sess
 		_, err = t.Exec(copyMessages, rowKey(h.number-from.number, 0),
 			rowKey(from.number, 0), rowKey(from.number, int64(count)))
 		if err != nil {
+			return err
+		}
+		if err := coldsql.CopyBlobs(cold{t.Conn, s.b}, &from.State, from.number, h.number); err != nil {
 			return err
 		}
 		if h.Custom.Len() > 0 {
@@ -190,6 +198,7 @@ var (
 		"DELETE FROM inbox WHERE tenant = ? AND session_id = ?",
 		"DELETE FROM wakes WHERE tenant = ? AND session_id = ?",
 		"DELETE FROM stops WHERE tenant = ? AND session_id = ?",
+		"DELETE FROM tasks WHERE tenant = ? AND session_id = ?",
 	}
 )
 
@@ -232,6 +241,9 @@ func (s *sessions) deleteRows(t *Tx, m member) error {
 		if _, err := t.Exec(query, s.tenant, m.id); err != nil {
 			return err
 		}
+	}
+	if err := coldsql.DropBlobs(cold{t.Conn, s.b}, s.b.Now(), m.number); err != nil {
+		return err
 	}
 	_, err := deleteStream(t, StreamKey{s.tenant, m.id})
 	return err

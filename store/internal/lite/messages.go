@@ -72,10 +72,29 @@ func (s *sessions) Messages(ctx context.Context, id string, request session.Page
 }
 
 // AllMessages implements [session.Transcripts].
-func (s *sessions) AllMessages(ctx context.Context, id string) (out []session.Message, err error) {
+func (s *sessions) AllMessages(ctx context.Context, id string) ([]session.Message, error) {
+	return s.MessagesFrom(ctx, id, 1)
+}
+
+// MessagesFrom implements [session.Transcripts].
+func (s *sessions) MessagesFrom(ctx context.Context, id string, number int) (out []session.Message, err error) {
 	err = s.read(ctx, id, "read messages", func(c Conn, h *header) error {
-		out, err = s.messages(ctx, c, h, 0, h.MessageCount, session.PageRequest{})
+		after := min(max(number, 1)-1, h.MessageCount)
+		out, err = s.messages(ctx, c, h, after, h.MessageCount-after, session.PageRequest{})
 		return err
 	})
 	return out, err
+}
+
+// moveMarks records where the markers are after a change, which is about to be
+// applied to the messages.
+func (s *sessions) moveMarks(t *Tx, h *header, c *session.Change) error {
+	if !c.MovesMarks() {
+		return nil
+	}
+	if err := s.loadDoc(t.Conn, h); err != nil {
+		return err
+	}
+	h.Marks = h.Marks.After(h.MessageCount, c)
+	return s.writeDoc(t, h)
 }

@@ -13,6 +13,7 @@ import (
 	_ "modernc.org/sqlite" // the driver
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/coldsql"
 )
 
 // queries lists the queries of listings, sweeps and turns by name. None may scan a
@@ -24,10 +25,13 @@ func queries() map[string]string {
 		"pending closes": sweepPendingCloses, "wakes": sweepWakes, "release tree": releaseTree, "open pending": selectPendingOpen, "awaited children": selectAwaited,
 		"inbox": selectInbox, "run by id": byID, "run by request": byRequest, "message by id": selectMessageKey,
 		"state": selectStateLog, "batches": selectBatches, "batch at": selectBatchAt, "trim": deleteBatches, "measure": measureBatches,
-		"delete pending": ownedByID[2], "answered": selectAnswered,
+		"delete pending": ownedByID[2], "answered": selectAnswered, "old calls": selectOldCalls,
 	}
 	for _, query := range ownedByNumber {
 		out[query] = query
+	}
+	for name, query := range coldsql.BlobQueries() {
+		out[name] = query.SQLite
 	}
 	for name, q := range map[string]session.Query{
 		"all":           {},
@@ -62,6 +66,9 @@ func queries() map[string]string {
 	}
 	out["count waiting"], out["count a user's waiting"] = "SELECT count(*) "+waitingCalls, "SELECT count(*) "+waitingCallsOfUser
 	out["link"] = selectLink
+	for name, query := range coldsql.TaskQueries() {
+		out[name] = query.SQLite
+	}
 	return out
 }
 
@@ -120,6 +127,16 @@ func TestQueryPlans(t *testing.T) {
 				t.Errorf("%s: %s\n%s", name, step, query)
 			}
 		}
+	}
+}
+
+// TestTenantsOfTasks requires that the tenants of due tasks are visited through the index.
+func TestTenantsOfTasks(t *testing.T) {
+	t.Parallel()
+	plan := strings.Join(explain(t, openTest(t), coldsql.TenantsQuery().SQLite), "\n")
+	if strings.Contains(plan, "SCAN x") || strings.Contains(plan, "SCAN t") || !strings.Contains(plan, "SEARCH x USING INDEX tasks_by_kind") ||
+		!strings.Contains(plan, "SEARCH t USING PRIMARY KEY (tenant=? AND session_id=? AND id=?)") {
+		t.Errorf("the plan is\n%s", plan)
 	}
 }
 

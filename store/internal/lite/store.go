@@ -7,19 +7,31 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/coldsql"
 )
 
-// sessions is the session store, scoped to one tenant.
+// sessions is the session store, scoped to one tenant, without the parts that
+// Postgres shares.
 type sessions struct {
 	b      *Backend
 	tenant string
 }
 
-var _ session.Store = (*sessions)(nil)
+// tenantStore is the whole session store of a tenant.
+type tenantStore struct {
+	*sessions
+	coldsql.Tasks
+}
+
+var _ session.Store = tenantStore{}
+
+func (b *Backend) tenantStore(tenant string) tenantStore {
+	return tenantStore{&sessions{b, tenant}, coldsql.NewTasks(b, tenant)}
+}
 
 // Tenant implements [session.Store].
 func (s *sessions) Tenant(tenant string) session.Store {
-	return &sessions{s.b, cmp.Or(tenant, session.DefaultTenant)}
+	return s.b.tenantStore(cmp.Or(tenant, session.DefaultTenant))
 }
 
 // Now implements [session.Turns].

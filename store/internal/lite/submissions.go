@@ -76,22 +76,35 @@ func (s *sessions) pendingCall(c Conn, id, callID string) (*session.Pending, err
 	return decodePending(id, r)
 }
 
-func (s *sessions) storePending(t *Tx, query, id string, p *session.Pending) error {
+// storePending writes an entry. It returns how many rows it has written.
+func (s *sessions) storePending(t *Tx, query, id string, p *session.Pending) (int64, error) {
 	row, err := stored.EncodePending(p, func(*session.Pending) {})
 	if err != nil {
+		return 0, err
+	}
+	return t.Exec(query, p.State, p.Deadline, p.MessageID, row.Doc, row.Input, row.Result, row.Late, s.tenant, id, p.CallID)
+}
+
+// addPending adds an entry, or replaces one that still waits.
+func (s *sessions) addPending(t *Tx, id string, p *session.Pending) error {
+	if added, err := s.storePending(t, insertPending, id, p); err != nil || added > 0 {
 		return err
 	}
-	_, err = t.Exec(query, p.State, p.Deadline, p.MessageID, row.Doc, row.Input, row.Result, row.Late, s.tenant, id, p.CallID)
+	was, err := s.pendingCall(t.Conn, id, p.CallID)
+	if err != nil || was == nil || !p.Replaces(was) {
+		return err
+	}
+	_, err = s.storePending(t, updatePending, id, p)
 	return err
 }
 
-// writePendings adds the entries of a change and ends those that it resolves. An
-// existing entry is kept, because it may have an answer.
+// writePendings adds the entries of a change, or replaces those that still wait, and
+// ends those that it resolves.
 func (s *sessions) writePendings(t *Tx, h *header, p *plan) error {
 	for i := range p.Pending {
 		entry := p.Pending[i]
 		entry.Begin(h.ID, p.runID, p.now)
-		if err := s.storePending(t, insertPending, h.ID, &entry); err != nil {
+		if err := s.addPending(t, h.ID, &entry); err != nil {
 			return err
 		}
 	}
@@ -112,7 +125,8 @@ func (s *sessions) resolve(t *Tx, h *header, resolution session.Resolution) erro
 		entry.State = resolution.State
 	}
 	entry.LateNoticed = entry.LateNoticed || resolution.Noticed
-	return s.storePending(t, updatePending, h.ID, entry)
+	_, err = s.storePending(t, updatePending, h.ID, entry)
+	return err
 }
 
 // Submit implements [session.Submissions].
@@ -135,7 +149,8 @@ func (s *sessions) Submit(ctx context.Context, id string, submission session.Sub
 		if outcome == session.SubmitAlreadyCompleted {
 			return nil
 		}
-		return s.storePending(t, updatePending, id, p)
+		_, err = s.storePending(t, updatePending, id, p)
+		return err
 	})
 	if err != nil {
 		return "", err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // Every sweep reads a partial index that contains only what can become due, in the
@@ -13,7 +14,7 @@ import (
 // page. The conditions repeat those of the index.
 const (
 	sweepDeadlines = `
-SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.owner, s.epoch, s.lease_until, p.deadline, p.call_id
+SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.run_requires, s.owner, s.epoch, s.lease_until, p.deadline, p.call_id
 FROM pending p INDEXED BY pending_due
 CROSS JOIN sessions s ON s.tenant = p.tenant AND s.id = p.session_id
 WHERE p.state = 'waiting' AND p.deadline IS NOT NULL AND s.status <> 'paused'
@@ -22,7 +23,7 @@ ORDER BY p.deadline, p.tenant, p.session_id, p.call_id
 LIMIT ?`
 
 	sweepLeases = `
-SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.owner, s.epoch, s.lease_until, s.lease_until, ''
+SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.run_requires, s.owner, s.epoch, s.lease_until, s.lease_until, ''
 FROM sessions s INDEXED BY sessions_leased
 WHERE s.lease_until IS NOT NULL AND s.run_status = 'running' AND s.root_id = '' AND s.status <> 'paused'
   AND s.lease_until <= ? AND (s.lease_until, s.tenant, s.id, '') > (?, ?, ?, ?)
@@ -30,7 +31,7 @@ ORDER BY s.lease_until, s.tenant, s.id
 LIMIT ?`
 
 	sweepExpired = `
-SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.owner, s.epoch, s.lease_until, s.expires_at, ''
+SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.run_requires, s.owner, s.epoch, s.lease_until, s.expires_at, ''
 FROM sessions s INDEXED BY sessions_expiring
 WHERE s.expires_at IS NOT NULL AND s.status IN ('active', 'interrupted')
   AND s.expires_at <= ? AND (s.expires_at, s.tenant, s.id, '') > (?, ?, ?, ?)
@@ -38,7 +39,7 @@ ORDER BY s.expires_at, s.tenant, s.id
 LIMIT ?`
 
 	sweepPendingCloses = `
-SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.owner, s.epoch, s.lease_until, s.close_owed_at, ''
+SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.run_requires, s.owner, s.epoch, s.lease_until, s.close_owed_at, ''
 FROM sessions s INDEXED BY sessions_owing
 WHERE s.close_owed_at IS NOT NULL AND s.run_status <> 'running'
   AND s.close_owed_at <= ? AND (s.close_owed_at, s.tenant, s.id, '') > (?, ?, ?, ?)
@@ -66,6 +67,7 @@ func (s *sessions) sweep(ctx context.Context, name, query string, request sessio
 			}
 			due := session.Due{Key: session.Key{Tenant: r.Text(), ID: r.Text()}}
 			due.Agent, due.RunID, due.Runtime = r.Text(), r.Text(), r.Text()
+			due.Requires = stored.SplitNames(r.Text())
 			due.Lease = session.Lease{Owner: r.Text(), Epoch: r.Int64(), ExpiresAt: r.Time()}
 			due.At, due.CallID = r.Time(), r.Text()
 			out = append(out, due)

@@ -16,7 +16,7 @@ type Document struct {
 
 // EncodeDocument encodes these parts of a document.
 func EncodeDocument(state *session.State) (*Document, error) {
-	rest := session.State{Tracing: state.Tracing, WorkspaceRef: state.WorkspaceRef, Mode: state.Mode, Extra: state.Extra}
+	rest := session.State{Tracing: state.Tracing, WorkspaceRef: state.WorkspaceRef, Mode: state.Mode, Marks: state.Marks, Extra: state.Extra}
 	doc, err := session.Encode(&rest)
 	if err != nil {
 		return nil, session.ErrInvalid.WithCause(err, "session %s cannot be encoded", state.ID)
@@ -49,7 +49,8 @@ func (d *Document) Fill(state *session.State) error {
 			return err
 		}
 	}
-	state.Tracing, state.WorkspaceRef, state.Mode, state.Extra = rest.Tracing, rest.WorkspaceRef, rest.Mode, rest.Extra
+	state.Tracing, state.WorkspaceRef, state.Mode = rest.Tracing, rest.WorkspaceRef, rest.Mode
+	state.Marks, state.Extra = rest.Marks, rest.Extra
 	state.Error, state.FailureReason, state.Interrupt = ending.Error, ending.FailureReason, ending.Interrupt
 	state.SuspendedStep, state.Output = d.SuspendedStep, d.Output
 	return nil

@@ -75,13 +75,29 @@ func EncodePending(p *session.Pending, columns func(*session.Pending)) (*Pending
 	return row, nil
 }
 
+// splitResponse separates the result of a client tool, or the answer to a question:
+// no response has both.
 func splitResponse(r *session.Response) ([]byte, *session.Response) {
-	if r == nil || r.Result == nil {
+	if r == nil || (r.Result == nil && r.Answer == nil) {
 		return nil, r
 	}
 	rest := *r
-	rest.Result = nil
+	rest.Result, rest.Answer = nil, nil
+	if r.Kind == session.PendingQuestion {
+		return r.Answer, &rest
+	}
 	return r.Result, &rest
+}
+
+// joinResponse undoes splitResponse.
+func joinResponse(body []byte, r *session.Response) {
+	switch {
+	case body == nil || r == nil:
+	case r.Kind == session.PendingQuestion:
+		r.Answer = body
+	default:
+		r.Result = body
+	}
 }
 
 // Decode returns the entry, without the fields that the store keeps in columns.
@@ -91,12 +107,8 @@ func (r *Pending) Decode(sessionID, callID string) (*session.Pending, error) {
 		return nil, err
 	}
 	p.Input = r.Input
-	if r.Result != nil && p.Response != nil {
-		p.Response.Result = r.Result
-	}
-	if r.Late != nil && p.Late != nil {
-		p.Late.Result = r.Late
-	}
+	joinResponse(r.Result, p.Response)
+	joinResponse(r.Late, p.Late)
 	return p, nil
 }
 

@@ -121,7 +121,9 @@ if A[rest] then
   local at = rest + 1
   for _ = 1, tonumber(A[at]) do
     local name = A[at + 1] .. '\0' .. A[at + 2] .. '\0'
-    if call('HEXISTS', K[8], name .. 's') == 0 then
+    local was = call('HGET', K[8], name .. 's')
+    if was ~= 'settled' then
+      if was then call('HDEL', K[8], name .. 'b', name .. 'w', name .. 'v') end
       local parts = { name .. 'n', A[at + 3], name .. 's', A[at + 4], name .. 'd', A[at + 7], name .. 'a', now }
       for attribute, value in pairs({ b = A[at + 5], e = A[at + 6], r = A[at + 8], q = A[at + 9], w = A[at + 10] }) do
         if value ~= '' then

@@ -161,6 +161,32 @@ check.keep = function(first)
   if keep > (tonumber(H.msgs) or 0) then return refuse({ 'keep' }) end
 end
 
+-- The marks of the first messages, as Marks.Within of package session has it.
+local function marks_within(n)
+  local out = {}
+  for marker, from in string.gmatch(H.marks, '(%d+) (%d+)') do
+    if tonumber(marker) <= n then out[#out + 1] = marker .. ' ' .. from .. ' ' end
+  end
+  return out
+end
+
+-- For each marker among the messages that are appended next: its place among them, and how many messages before it its
+-- view needs, or -1 if it needs those that the marker before it does. As Marks.After of package session has it.
+effect.mark = function(first, last)
+  for i = first, last, 2 do
+    local number, kept = (tonumber(H.msgs) or 0) + tonumber(A[i]), tonumber(A[i + 1])
+    local marks = marks_within(number - 1)
+    local from = 1
+    if kept >= 0 then
+      from = math.max(1, number - kept)
+    elseif #marks > 0 then
+      from = tonumber(string.match(marks[#marks], ' (%d+) '))
+    end
+    marks[#marks + 1] = whole(number) .. ' ' .. whole(from) .. ' '
+    put('marks', table.concat(marks, '', math.max(1, #marks - 7)))
+  end
+end
+
 local ids, metas, bodies -- what is to be appended
 
 -- The message whose results are promoted, then for each message 'm', id, meta, body, or 'p', call, '', ''.
@@ -279,6 +305,7 @@ effect.keep = function()
     call('LTRIM', K.x, 0, keep - 1)
   end
   put('msgs', whole(keep))
+  if H.marks ~= '' then put('marks', table.concat(marks_within(keep))) end
   undo()
 
   local function holds(message) return message ~= '' and call('HEXISTS', K.i, 'm' .. message) == 1 end
@@ -357,11 +384,13 @@ effect.snapshot = function(first) call('HSETNX', K.z, A[first], A[first + 1]) en
 
 -- Calls --------------------------------------------------------------------------------------------------------------
 
--- For each row: message, call, index, status, begun, settled, doc, result, its meta, writes. An existing row is kept.
+-- For each row: message, call, index, status, begun, settled, doc, result, its meta, writes. A row with a result is kept.
 effect.calls = function(first, last)
   for i = first, last, 10 do
     local row = A[i] .. '\0' .. A[i + 1] .. '\0'
-    if call('HEXISTS', K.t, row .. 's') == 0 then
+    local was = call('HGET', K.t, row .. 's')
+    if was ~= 'settled' then
+      if was then call('HDEL', K.t, row .. 'b', row .. 'w', row .. 'v') end
       local pairs = { row .. 'n', A[i + 2], row .. 's', A[i + 3], row .. 'd', A[i + 6], row .. 'a', now }
       if A[i + 4] ~= '' then
         pairs[#pairs + 1] = row .. 'b'
@@ -480,11 +509,16 @@ end
 
 local function is_open(state) return state == 'waiting' or state == 'answered' end
 
--- For each: call, message, state, deadline, created, doc, input, result, late. An existing entry is kept.
+-- For each: call, message, state, deadline, created, doc, input, result, late. An entry that no longer waits is kept.
 effect.pending = function(first, last)
   for i = first, last, 9 do
     local id = A[i]
-    if call('HEXISTS', K.w, id .. '\0s') == 0 and call('HEXISTS', K.v, id .. '\0s') == 0 then
+    local was = call('HGET', K.w, id .. '\0s')
+    if was == 'waiting' then
+      call('HSET', K.w, id .. '\0m', A[i + 1], id .. '\0s', A[i + 2], id .. '\0l', A[i + 3], id .. '\0d', A[i + 5],
+        id .. '\0i', A[i + 6], id .. '\0r', A[i + 7], id .. '\0e', A[i + 8])
+      if not is_open(A[i + 2]) then shift(id) end
+    elseif not was and call('HEXISTS', K.v, id .. '\0s') == 0 then
       local key = is_open(A[i + 2]) and K.w or K.v
       call('HSET', key, id .. '\0m', A[i + 1], id .. '\0s', A[i + 2], id .. '\0l', A[i + 3], id .. '\0t', given(A[i + 4]),
         id .. '\0d', A[i + 5], id .. '\0i', A[i + 6], id .. '\0r', A[i + 7], id .. '\0e', A[i + 8], id .. '\0n', count('seq', 1))
@@ -573,6 +607,13 @@ end
 -- parent, child, run, at: a wake that stays in the child's own slot until it is moved to its parent's
 effect.outbox = function(first)
   call('HSET', K.y, A[first] .. '\0' .. A[first + 1], A[first + 2] .. '\0' .. given(A[first + 3]))
+end
+
+-- For each task its id, when it is due, and the rest of its row. An existing task stays.
+effect.tasks = function(first, last)
+  for i = first, last, 3 do
+    call('HSETNX', K.j, A[i], given(A[i + 1]) .. '\0' .. now .. '\0' .. A[i + 2])
+  end
 end
 
 -- Checkpoints and runs -----------------------------------------------------------------------------------------------
@@ -713,6 +754,30 @@ effect.immortal = function()
   for _, key in ipairs(KEYS) do
     if key ~= K.X then call('PERSIST', key) end
   end
+end
+
+-- Blobs --------------------------------------------------------------------------------------------------------------
+
+-- reference, size, what it counts, the limit of all together or 0: the session has a blob, whose bytes are in another slot. Returns the total.
+check.blob = function(first)
+  if call('HEXISTS', K.B, A[first]) == 1 then return end
+  local total, limit = (tonumber(call('HGET', K.B, 'total') or '0')) + tonumber(A[first + 2]), tonumber(A[first + 3])
+  if limit > 0 and total > limit then return refuse({ 'blobs', whole(total) }) end
+end
+
+effect.blob = function(first)
+  if call('HSETNX', K.B, A[first], A[first + 1]) == 1 then
+    call('HINCRBY', K.B, 'total', A[first + 2])
+    call('HINCRBY', K.B, 'count', 1)
+  end
+  results[#results + 1] = call('HGET', K.B, 'total')
+end
+
+-- fields and values: the blobs of another session
+effect.blobs = function(first, last)
+  local all = {}
+  for i = first, last do all[#all + 1] = A[i] end
+  each('HSET', K.B, all)
 end
 
 -- channel: deletes everything of a session, including its stream
