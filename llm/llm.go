@@ -5,6 +5,7 @@ package llm
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/helixagents/helix/session"
@@ -18,6 +19,64 @@ type Model interface {
 	// anything. Every other error is a *[session.Error] with a provider_ code. It is
 	// Retryable if another attempt may succeed.
 	Generate(ctx context.Context, request *Request, emit func(Delta)) (*Response, error)
+}
+
+// Windowed is implemented by a model that knows the size of its context window.
+type Windowed interface {
+	// Window returns how many tokens a prompt and its reply may have together, or 0 if that is
+	// not known.
+	Window() int
+}
+
+// Counter is implemented by a model whose provider counts the tokens of a prompt.
+type Counter interface {
+	// Count returns how many tokens the prompt of a request has, as the provider counts them.
+	// A model that passes requests on to one that cannot count returns
+	// [errors.ErrUnsupported].
+	Count(ctx context.Context, request *Request) (int, error)
+}
+
+// Unwrapper is implemented by a model that passes requests on to another one, so that what
+// the other one knows of itself is still found.
+type Unwrapper interface {
+	Unwrap() Model
+}
+
+// WindowOf returns the context window of a model, or of the one that it wraps, or 0 if that
+// is not known.
+func WindowOf(m Model) int {
+	if w, ok := find[Windowed](m); ok {
+		return max(0, w.Window())
+	}
+	return 0
+}
+
+// CountTokens has a model, or the one that it wraps, count the tokens of a prompt. The error
+// is [errors.ErrUnsupported] if it cannot.
+func CountTokens(ctx context.Context, m Model, request *Request) (int, error) {
+	if c, ok := find[Counter](m); ok {
+		return c.Count(ctx, request)
+	}
+	return 0, errors.ErrUnsupported
+}
+
+// maxWrapped bounds how often a model may be wrapped.
+const maxWrapped = 32
+
+// find returns the first of a model and those that it wraps that has an interface.
+func find[X any](m Model) (X, bool) {
+	for range maxWrapped {
+		if x, ok := m.(X); ok {
+			return x, true
+		}
+		u, ok := m.(Unwrapper)
+		if !ok {
+			break
+		}
+		m = u.Unwrap()
+	}
+	var none X
+	return none, false
 }
 
 // Request is one model call.

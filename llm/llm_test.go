@@ -1,6 +1,7 @@
 package llm_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -28,5 +29,41 @@ func TestErrorIsClassified(t *testing.T) {
 	}
 	if !errors.As(session.AsError(wrapped), &after) {
 		t.Error("the time to wait is lost on the way to the engine")
+	}
+}
+
+// plain is a model that knows nothing of itself, knowing one that does, and wrapping a model
+// around another.
+type (
+	plain    struct{}
+	knowing  struct{ plain }
+	wrapping struct{ llm.Model }
+)
+
+func (plain) Generate(context.Context, *llm.Request, func(llm.Delta)) (*llm.Response, error) {
+	return nil, errors.New("no")
+}
+func (knowing) Window() int                                      { return 100 }
+func (knowing) Count(context.Context, *llm.Request) (int, error) { return 7, nil }
+func (w wrapping) Unwrap() llm.Model                             { return w.Model }
+
+func TestWhatModelsKnow(t *testing.T) {
+	t.Parallel()
+	loop := &wrapping{}
+	loop.Model = loop
+	for name, c := range map[string]struct {
+		model         llm.Model
+		window, count int
+	}{
+		"plain": {plain{}, 0, 0}, "knowing": {knowing{}, 100, 7}, "wrapped": {wrapping{wrapping{knowing{}}}, 100, 7},
+		"around nothing": {wrapping{plain{}}, 0, 0}, "nil": {wrapping{}, 0, 0}, "around itself": {loop, 0, 0},
+	} {
+		if got := llm.WindowOf(c.model); got != c.window {
+			t.Errorf("%s: the window is %d", name, got)
+		}
+		n, err := llm.CountTokens(t.Context(), c.model, &llm.Request{})
+		if n != c.count || (c.count == 0) != errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%s: counted %d: %v", name, n, err)
+		}
 	}
 }

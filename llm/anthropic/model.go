@@ -31,6 +31,9 @@ type Config struct {
 	// MaxOutputTokens limits replies whose settings have no limit, because the API requires
 	// one. Defaults to 32000, or to the model's own limit if that is less.
 	MaxOutputTokens int
+	// Window is the size of the model's context window in tokens. Defaults to what Anthropic's pages say
+	// about the model, without the betas that enlarge it; see [Model.Window].
+	Window int
 }
 
 // Model is an [llm.Model] on the Messages API. It is safe for concurrent use.
@@ -39,7 +42,11 @@ type Model struct {
 	client *http.Client
 }
 
-var _ llm.Model = (*Model)(nil)
+var (
+	_ llm.Model    = (*Model)(nil)
+	_ llm.Windowed = (*Model)(nil)
+	_ llm.Counter  = (*Model)(nil)
+)
 
 // defaultBaseURL is Anthropic's own address.
 const defaultBaseURL = "https://api.anthropic.com"
@@ -71,6 +78,9 @@ func (m *Model) GoString() string { return m.String() }
 
 // Check reports what is missing or wrong in the configuration, without a request.
 func (m *Model) Check() error {
+	if m.cfg.Window < 0 {
+		return llm.Error(session.CodeBadRequest, false, "anthropic: the window of the model is negative: %d", m.cfg.Window)
+	}
 	if m.cfg.Model == "" {
 		return llm.Error(session.CodeBadRequest, false, "anthropic: no model is named")
 	}

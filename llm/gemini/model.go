@@ -30,6 +30,9 @@ type Config struct {
 	// Headers are sent with every request, for gateways. Headers of a request take
 	// precedence.
 	Headers map[string]string
+	// Window is the size of the model's context window in tokens. Defaults to what Google's pages say about
+	// the model; see [Model.Window].
+	Window int
 }
 
 // Model is an [llm.Model] on the Gemini API. It is safe for concurrent use.
@@ -38,7 +41,11 @@ type Model struct {
 	client *http.Client
 }
 
-var _ llm.Model = (*Model)(nil)
+var (
+	_ llm.Model    = (*Model)(nil)
+	_ llm.Windowed = (*Model)(nil)
+	_ llm.Counter  = (*Model)(nil)
+)
 
 // defaultBaseURL is Google's own address.
 const defaultBaseURL = "https://generativelanguage.googleapis.com"
@@ -60,6 +67,9 @@ func (m *Model) GoString() string { return m.String() }
 
 // Check reports what is missing or wrong in the configuration, without a request.
 func (m *Model) Check() error {
+	if m.cfg.Window < 0 {
+		return llm.Error(session.CodeBadRequest, false, "gemini: the window of the model is negative: %d", m.cfg.Window)
+	}
 	if m.cfg.Model == "" {
 		return llm.Error(session.CodeBadRequest, false, "gemini: no model is named")
 	}
@@ -85,7 +95,7 @@ func (m *Model) Generate(ctx context.Context, request *llm.Request, emit func(ll
 		return nil, err
 	}
 	call := &provider.Call{
-		Provider: name, Client: m.client, URL: m.address(), Header: m.header(ctx, request), Body: body, Failure: refusal,
+		Provider: name, Client: m.client, URL: m.address("streamGenerateContent", "alt=sse"), Header: m.header(ctx, request), Body: body, Failure: refusal,
 		Secrets: provider.NewSecrets(m.cfg.APIKey, m.cfg.Headers, request.Settings.Headers),
 	}
 	r := &reader{reply: provider.NewReply(emit), secrets: call.Secrets}

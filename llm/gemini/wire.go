@@ -16,19 +16,24 @@ import (
 // apiVersion is the version of the API, and the first part of its paths.
 const apiVersion = "v1beta"
 
-// address is where the model is asked.
-func (m *Model) address() string {
+// address is where a method of the model is called.
+func (m *Model) address(method, query string) string {
 	base, err := url.Parse(m.cfg.BaseURL)
 	if err != nil {
 		return "" // Check has refused it
 	}
+	u := base.JoinPath(apiVersion, m.resource()+":"+method)
+	u.RawQuery = query
+	return u.String()
+}
+
+// resource is the name of the model in the API.
+func (m *Model) resource() string {
 	model := m.cfg.Model
 	if !strings.HasPrefix(model, "models/") && !strings.HasPrefix(model, "tunedModels/") {
 		model = "models/" + model
 	}
-	u := base.JoinPath(apiVersion, model+":streamGenerateContent")
-	u.RawQuery = "alt=sse"
-	return u.String()
+	return model
 }
 
 // header returns the headers of a request. The key comes on top of all others, as it always has.

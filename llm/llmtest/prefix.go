@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/helixagents/helix/llm"
@@ -20,10 +22,48 @@ func prefixIsStable(t testing.TB, p *Provider) {
 		reasoning = p.reasoning(t)
 	}
 	messages := longSession(204, reasoning)
-	for _, cache := range []llm.Cache{{}, {Prefix: true, LatestTurn: true}} {
+	p.prefixStays(t, []llm.Cache{{}, {Prefix: true, LatestTurn: true}}, messages[:200], messages[:202], messages[:204])
+}
+
+// compactedPrefixIsStable does the same behind markers: a summary of several parts has taken
+// the place of the first messages, and arguments and results of some of the others are cut.
+func compactedPrefixIsStable(t testing.TB, p *Provider) {
+	messages := longSession(40, session.Part{})
+	for i := range messages {
+		part := &messages[i].Parts[0]
+		switch part.Kind {
+		case session.PartToolCall:
+			part.Input = json.RawMessage(fmt.Sprintf(`{"query": %q,"limit":1e0}`, strings.Repeat("many words ", 30)))
+		case session.PartToolResult:
+			part.Output = json.RawMessage(fmt.Sprintf(`{"b": [%q]}`, strings.Repeat("<much> more\n", 40)))
+		}
+	}
+	mark := func(at int, c session.Compaction) {
+		marker, err := c.Marker("What was said before.", session.Text("What an extension kept."),
+			session.Part{Kind: session.PartFile, URL: png, MediaType: "image/png", Filename: "dot.png"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		messages = slices.Insert(messages, at, marker)
+	}
+	mark(12, session.Compaction{Kind: session.CompactionSummary, Kept: 3})
+	mark(25, session.Compaction{Kind: session.CompactionTrim, Kept: 4, Arguments: 200, Results: 300})
+	var views [][]session.Message
+	for _, n := range []int{26, 30, 34} {
+		views = append(views, session.View(messages[:n]))
+	}
+	request := plainRequest()
+	request.Messages = views[0][:1]
+	p.checkParts(t, p.send(t, request).Parts, request.Messages)
+	p.prefixStays(t, []llm.Cache{{Prefix: true, LatestTurn: true}}, views[0], views[1:]...)
+}
+
+// prefixStays sends messages, and then more and more of them.
+func (p *Provider) prefixStays(t testing.TB, caches []llm.Cache, messages []session.Message, more ...[]session.Message) {
+	for _, cache := range caches {
 		request := richRequest(session.Part{})
 		request.Settings.Cache = cache
-		request.Messages = messages[:200]
+		request.Messages = messages
 		first, one := p.sendRaw(t, request)
 		if len(first.Transcript) < 2 || !bytes.Contains(one.body, first.Transcript) {
 			t.Fatalf("the transcript is not in the request: %.100s", first.Transcript)
@@ -33,16 +73,16 @@ func prefixIsStable(t testing.TB, p *Provider) {
 		if cache == (llm.Cache{}) && !bytes.Equal(prefix, one.body[:until]) {
 			t.Error("there are cache marks that nobody asked for")
 		}
-		for _, length := range []int{202, 204} {
-			request.Messages = messages[:length]
+		for _, longer := range more {
+			request.Messages = longer
 			second, two := p.sendRaw(t, request)
 			if !bytes.Equal(p.unmarked(first.Fixed), p.unmarked(second.Fixed)) {
 				t.Errorf("tools or instructions changed from\n%s to\n%s", first.Fixed, second.Fixed)
 			}
-			longer := p.unmarked(two.body)
-			if n := common(prefix, longer); n < len(prefix) {
+			body := p.unmarked(two.body)
+			if n := common(prefix, body); n < len(prefix) {
 				t.Errorf("with cache hints %+v the requests differ at byte %d of %d:\n…%s\n…%s", cache, n, len(prefix),
-					excerpt(prefix, n), excerpt(longer, n))
+					excerpt(prefix, n), excerpt(body, n))
 			}
 		}
 	}

@@ -35,6 +35,7 @@ func requestCases() []testCase {
 		{"request/cache", nil, requestCache},
 		{"request/foreign-transcript", nil, requestForeign},
 		{"request/prefix-is-stable", nil, prefixIsStable},
+		{"request/compacted-prefix-is-stable", nil, compactedPrefixIsStable},
 	}
 	for _, choice := range []struct {
 		name   string

@@ -119,6 +119,16 @@ func Check(reference string) error {
 	return err
 }
 
+// Window returns the context window of the model that a reference names, whether or not its
+// key is set, or 0 if that is not known.
+func Window(reference string) int {
+	ref, err := parse(reference)
+	if err != nil {
+		return 0
+	}
+	return llm.WindowOf(ref.provider.open(ref.model, ref.baseURL, "none"))
+}
+
 // suggested has the models that Suggest returns, by provider.
 var suggested = []struct{ provider, model string }{
 	{"anthropic", "claude-sonnet-4-5"}, {"openai", "gpt-5"}, {"gemini", "gemini-2.5-flash"},

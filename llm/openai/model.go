@@ -44,6 +44,9 @@ type Config struct {
 	// Headers are sent with every request, for gateways. Headers of a request take
 	// precedence.
 	Headers map[string]string
+	// Window is the size of the model's context window in tokens. Defaults to 0: it is not
+	// known.
+	Window int
 }
 
 // Model is an [llm.Model] on one of OpenAI's APIs. It is safe for concurrent use.
@@ -53,7 +56,10 @@ type Model struct {
 	own    bool // the server is OpenAI's
 }
 
-var _ llm.Model = (*Model)(nil)
+var (
+	_ llm.Model    = (*Model)(nil)
+	_ llm.Windowed = (*Model)(nil)
+)
 
 // defaultBaseURL is OpenAI's own address.
 const defaultBaseURL = "https://api.openai.com/v1"
@@ -85,6 +91,9 @@ func (m *Model) GoString() string { return m.String() }
 
 // Check reports what is missing or wrong in the configuration, without a request.
 func (m *Model) Check() error {
+	if m.cfg.Window < 0 {
+		return llm.Error(session.CodeBadRequest, false, "openai: the window of the model is negative: %d", m.cfg.Window)
+	}
 	if m.cfg.Model == "" {
 		return llm.Error(session.CodeBadRequest, false, "openai: no model is named")
 	}
@@ -99,6 +108,9 @@ func (m *Model) Check() error {
 	}
 	return nil
 }
+
+// Window implements [llm.Windowed]. It is [Config.Window].
+func (m *Model) Window() int { return m.cfg.Window }
 
 // Generate implements [llm.Model].
 func (m *Model) Generate(ctx context.Context, request *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {

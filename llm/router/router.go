@@ -67,6 +67,23 @@ func FallsBack(err error) bool {
 	return ok && !failure.Retryable && failure.Code != session.CodeContentFilter && strings.HasPrefix(string(failure.Code), "provider_")
 }
 
+// Window implements [llm.Windowed]. It is the smallest window that is known, because a prompt
+// must also fit the models that are called next.
+func (r *Router) Window() int {
+	window := 0
+	for _, m := range r.models {
+		if w := llm.WindowOf(m); w > 0 && (window == 0 || w < window) {
+			window = w
+		}
+	}
+	return window
+}
+
+// Count implements [llm.Counter] with the model that is called first.
+func (r *Router) Count(ctx context.Context, request *llm.Request) (int, error) {
+	return llm.CountTokens(ctx, r.models[0], request)
+}
+
 // Generate implements [llm.Model].
 func (r *Router) Generate(ctx context.Context, request *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {
 	key := call{request.SessionID, request.RunID, request.Step}

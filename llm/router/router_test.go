@@ -147,3 +147,33 @@ func ExampleNew() {
 	fmt.Println(response.Parts[0].Text)
 	// Output: Here I am.
 }
+
+// knows is a model that knows its window, and counts.
+type knows struct {
+	llm.Model
+	window, count int
+}
+
+func (k knows) Window() int { return k.window }
+
+func (k knows) Count(context.Context, *llm.Request) (int, error) { return k.count, nil }
+
+// The window is the smallest that is known: a prompt must fit whichever model is called. The
+// model that is called first counts.
+func TestWindowAndCount(t *testing.T) {
+	t.Parallel()
+	plain := scripted.New()
+	r := router.New(knows{plain, 300, 7}, plain, knows{plain, 100, 8}, router.New(knows{plain, 200, 9}))
+	if got := llm.WindowOf(r); got != 100 {
+		t.Errorf("the window is %d", got)
+	}
+	if n, err := llm.CountTokens(t.Context(), r, &llm.Request{}); n != 7 || err != nil {
+		t.Errorf("counted %d: %v", n, err)
+	}
+	if got := llm.WindowOf(router.New(plain, plain)); got != 0 {
+		t.Errorf("the window of models that do not know theirs is %d", got)
+	}
+	if _, err := llm.CountTokens(t.Context(), router.New(plain, knows{plain, 1, 1}), &llm.Request{}); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("a model that cannot count: %v", err)
+	}
+}

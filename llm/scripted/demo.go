@@ -44,6 +44,11 @@ type DemoConfig struct {
 //	Order ten pencils.                         order
 //	Bake a loaf of bread.                      work, six times, one after the other
 //	Ask the buyer to order ten pencils.        the sub-agent or companion called buyer
+//	What have we talked about?                 how much of the conversation it was sent
+//	Write a haiku.                             load_skill, if there is a skill called haiku
+//
+// Asked by the framework, it summarises the conversation. It reports about as many tokens as
+// a provider would.
 //
 // An agent with an output finishes with a value that fits the schema, made of the
 // user's words.
@@ -58,18 +63,28 @@ func (d demo) Generate(ctx context.Context, request *llm.Request, emit func(llm.
 	}
 	step := d.answer(request).WithPace(d.config.Delay)
 	step.byWord = true
-	return step.play(ctx, emit, 1)
+	reply, err := step.play(ctx, emit, 1)
+	if reply != nil {
+		reply.Usage = usage(request, reply)
+	}
+	return reply, err
 }
 
 // answer chooses the reply to the end of the transcript.
 func (d demo) answer(request *llm.Request) Step {
 	offers := offersOf(request)
 	words := lastWords(request.Messages)
+	if text, ok := summary(words); ok {
+		return Text(text)
+	}
 	if offers.has(DemoWork) && asksWork.MatchString(words) {
 		return d.work(request.Messages)
 	}
 	results := latestResults(request.Messages)
 	finish, finishes := offers.tools[session.FinishTool]
+	if step, ok := offers.useSkill(results); ok {
+		return step
+	}
 	if len(results) > 0 && !finishes {
 		return Text(report(request.Messages, results))
 	}
@@ -83,6 +98,8 @@ func (d demo) answer(request *llm.Request) Step {
 		return Finish(fitting(finish.Schema, words))
 	case asksStory.MatchString(words):
 		return Text(story)
+	case asksTalk.MatchString(words):
+		return Text(talk(request.Messages))
 	case greeting.MatchString(words):
 		return Text("Hello! " + offers.introduction())
 	}

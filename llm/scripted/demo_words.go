@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/skill"
 )
 
 // The names of the framework's tools for calling other agents.
@@ -52,6 +53,9 @@ func (o offers) has(tool string) bool { return o.tools[tool] != nil }
 func (o offers) calls(words string) []Part {
 	if call, ok := o.addressed(words); ok {
 		return []Part{call}
+	}
+	if name, ok := o.skill(words); ok {
+		return []Part{Calling(skill.LoadTool, map[string]string{"name": name})}
 	}
 	var out []Part
 	for _, call := range wanted(words) {
@@ -141,6 +145,9 @@ func (o offers) introduction() string {
 		if name, ok := strings.CutPrefix(tool, subAgentPrefix); ok {
 			agents = append(agents, name)
 		}
+	}
+	for _, name := range o.skills() {
+		tries = append(tries, `"Use the skill `+name+`."`)
 	}
 	slices.Sort(agents)
 	for _, name := range append(agents, o.companions()...) {

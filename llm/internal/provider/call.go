@@ -3,6 +3,7 @@ package provider
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -44,6 +45,19 @@ func (c *Call) Post(ctx context.Context) (*http.Response, error) {
 	}
 	defer answer.Body.Close()
 	return nil, c.refused(answer)
+}
+
+// PostJSON sends the request and decodes an answer that is one JSON value. Every failure is classified.
+func (c *Call) PostJSON(ctx context.Context, into any) error {
+	answer, err := c.Post(ctx)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if err := json.NewDecoder(io.LimitReader(answer.Body, maxErrorBody)).Decode(into); err != nil {
+		return Broken(c.Provider, err, c.Secrets)
+	}
+	return nil
 }
 
 // refused classifies an answer that is an error.

@@ -1,0 +1,6 @@
+//go:build !unix
+
+package files
+
+// nonblock makes opening a pipe return at once.
+const nonblock = 0
