@@ -9,6 +9,7 @@ import (
 
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/skill"
 )
 
 // DefaultMaxSteps is the step limit of an agent whose MaxSteps is 0.
@@ -47,6 +48,13 @@ type Agent struct {
 	SubAgents []SubAgent
 	// Companions are agents whose sessions outlive a call. They add the companion tools.
 	Companions []Companion
+	// Extensions add instructions, tools and messages when a turn begins, and tasks that
+	// follow it. Their instructions follow the agent's own, in this order; put the most
+	// stable first, because a change invalidates the provider's prompt cache from there on.
+	Extensions []Extension
+	// Context keeps the conversation within the model's context window. Sub-agents have their
+	// own. Defaults to nil: the model is sent the whole conversation, however long.
+	Context *ContextPolicy
 	// ModelTimeout limits one attempt of a model call; an attempt that times out is retried.
 	// Defaults to 10 minutes; [Unlimited] disables it.
 	ModelTimeout time.Duration
@@ -90,10 +98,13 @@ var (
 	agentToolName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,50}$`)
 )
 
-// reservedPrefixes are prefixes of the names of tools that the framework adds.
-var reservedPrefixes = []string{CompanionPrefix, SubAgentPrefix, "workspace_"}
-
-var reservedNames = []string{session.FinishTool, "load_skill", "read_skill_file"}
+// Names of tools that the engine adds, and that the framework's own extensions add.
+var (
+	enginePrefixes    = []string{CompanionPrefix, SubAgentPrefix}
+	engineNames       = []string{session.FinishTool, ReadResultTool}
+	extensionPrefixes = []string{"workspace_"}
+	extensionNames    = []string{skill.LoadTool, skill.ReadTool}
+)
 
 // Check returns an error that names the agent, the tool and the field if the definition is
 // invalid.
@@ -131,10 +142,12 @@ func (a *Agent) Check() error {
 	if a.Output != nil && a.Output.err != nil {
 		return a.invalid("Output", "is invalid: %v", a.Output.err)
 	}
-	if err := a.checkTools(); err != nil {
-		return err
+	for _, part := range []func() error{a.checkTools, a.checkChildren, a.checkExtensions, a.checkContext} {
+		if err := part(); err != nil {
+			return err
+		}
 	}
-	return a.checkChildren()
+	return nil
 }
 
 // CheckAgentName returns an error if name is not a valid agent name.
@@ -146,11 +159,15 @@ func CheckAgentName(name string) error {
 }
 
 // CheckToolName returns an error if name is not a valid tool name or is reserved.
-func CheckToolName(name string) error {
+func CheckToolName(name string) error { return checkToolName(name, false) }
+
+// checkToolName is [CheckToolName], for a tool of the framework's own extensions if
+// framework is set.
+func checkToolName(name string, framework bool) error {
 	switch {
 	case !toolName.MatchString(name):
 		return session.Invalid("tool name", "%q must be a letter or _ followed by up to 63 letters, digits, _ or -", name)
-	case reservedToolName(name):
+	case oneOf(name, enginePrefixes, engineNames), !framework && oneOf(name, extensionPrefixes, extensionNames):
 		return session.Invalid("tool name", "%q is reserved for the framework", name)
 	}
 	return nil
@@ -160,7 +177,7 @@ func (a *Agent) checkTools() error {
 	seen := map[string]bool{}
 	for i := range a.Tools {
 		t := &a.Tools[i]
-		if err := t.check(a); err != nil {
+		if err := t.check("agent "+a.Name, false); err != nil {
 			return err
 		}
 		if seen[t.Name] {
@@ -175,11 +192,8 @@ func (a *Agent) invalid(field, format string, args ...any) error {
 	return session.Invalid("agent "+a.Name+": "+field, format, args...)
 }
 
-func reservedToolName(name string) bool {
-	for _, prefix := range reservedPrefixes {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return slices.Contains(reservedNames, name)
+// oneOf reports whether a name is one of names, or has one of the prefixes.
+func oneOf(name string, prefixes, names []string) bool {
+	return slices.Contains(names, name) ||
+		slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/session"
 )
 
 type query struct {
@@ -16,6 +17,24 @@ type query struct {
 }
 
 func noop(context.Context, *helix.Call, query) (string, error) { return "", nil }
+
+// plugin is an extension that adds nothing.
+type plugin struct {
+	name  string
+	kinds []string
+}
+
+func (p *plugin) Name() string { return p.name }
+
+func (p *plugin) Attach(context.Context, *helix.Turn) (*helix.Attachment, error) { return nil, nil } //nolint:nilnil // nothing
+
+func (p *plugin) TaskKinds() []string { return p.kinds }
+
+func (p *plugin) HandleTask(context.Context, *session.Task) error { return nil }
+
+func extensions(list ...helix.Extension) func(*helix.Agent) {
+	return func(a *helix.Agent) { a.Extensions = list }
+}
 
 // TestAgentCheck requires that a wrong definition is refused with an error that
 // names agent, tool and field.
@@ -51,6 +70,9 @@ func TestAgentCheck(t *testing.T) {
 		}, []string{"sub-agent b", "Input", "object"}},
 		{"tool without name", tool(func(t *helix.Tool) { t.Name = "" }), []string{"agent a", "Tools"}},
 		{"tool with a reserved name", tool(func(t *helix.Tool) { t.Name = "__finish__" }), []string{"__finish__", "reserved"}},
+		{"tool that reads results", tool(func(t *helix.Tool) { t.Name = "read_result" }), []string{"read_result", "reserved"}},
+		{"tool that loads skills", tool(func(t *helix.Tool) { t.Name = "load_skill" }), []string{"load_skill", "reserved"}},
+		{"tool that reads files of skills", tool(func(t *helix.Tool) { t.Name = "read_skill_file" }), []string{"read_skill_file", "reserved"}},
 		{"tool with a reserved prefix", tool(func(t *helix.Tool) { t.Name = "subagent__x" }), []string{"subagent__x", "reserved"}},
 		{"tool without function", tool(func(t *helix.Tool) { t.Execute = nil }), []string{"tool search", "Execute"}},
 		{"tool that reads and finishes", tool(func(t *helix.Tool) { t.ReadOnly, t.FinishWith = true, true }), []string{"tool search", "ReadOnly"}},
@@ -60,6 +82,15 @@ func TestAgentCheck(t *testing.T) {
 		{"tool whose input has no schema", tool(func(t *helix.Tool) {
 			t.Execute = helix.Func(func(context.Context, *helix.Call, struct{ C chan int }) (string, error) { return "", nil })
 		}), []string{"tool search", "input"}},
+		{"tool that is serial on the client", tool(func(t *helix.Tool) { t.Serial, t.Execute = true, helix.OnClient[query]() }), []string{"tool search", "Serial"}},
+		{"tool that is serial and finishes", tool(func(t *helix.Tool) { t.Serial, t.FinishWith = true, true }), []string{"tool search", "Serial"}},
+		{"nil extension", extensions(nil), []string{"agent a", "Extensions", "nil", "index 0"}},
+		{"nil pointer as an extension", extensions((*plugin)(nil)), []string{"Extensions", "nil", "index 0"}},
+		{"extension with a bad name", extensions(&plugin{name: "a b"}), []string{"Extensions", `"a b"`}},
+		{"two extensions of one name", extensions(&plugin{name: "x"}, &plugin{name: "x"}), []string{"Extensions", `"x" twice`}},
+		{"two handlers of one kind", extensions(&plugin{name: "x", kinds: []string{"k"}}, &plugin{name: "y", kinds: []string{"k"}}), []string{"x", "y", `"k"`}},
+		{"a kind without a name", extensions(&plugin{name: "x", kinds: []string{""}}), []string{"extension x", "kind"}},
+		{"too many extensions", extensions(make([]helix.Extension, helix.MaxExtensions+1)...), []string{"Extensions", "33", "32"}},
 		{"the same tool twice", func(a *helix.Agent) { a.Tools = append(a.Tools, a.Tools[0]) }, []string{"search", "twice"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

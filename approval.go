@@ -40,5 +40,7 @@ type Answer struct {
 	CallID    string
 	Tool      string
 	Input     json.RawMessage
-	Response  session.Response
+	// Prompt is the question that the call asks, if it asks one.
+	Prompt   string
+	Response session.Response
 }

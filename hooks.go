@@ -17,7 +17,8 @@ import (
 // A hook is called at least once per event: after a crash an effect is repeated with the
 // same Key in the context. An error from a hook is logged, with two exceptions: an error
 // from BeforeTool or BeforeSubAgent vetoes the call, which the model sees as a tool
-// error, and an error from BeforeLLMCall fails the run.
+// error, and an error from BeforeLLMCall fails the run, or the compaction that the call is
+// for.
 //
 // For each tool call the order is BeforeTool, the call itself, OnStateChange. When all
 // calls of the reply are done, OnMessage and AfterTool follow, call by call. BeforeTool of
@@ -98,12 +99,17 @@ type AgentResumedEvent struct {
 type BeforeLLMCallEvent struct {
 	Request *llm.Request
 	Attempt int
+	// Summary says that the call is to write a summary of the conversation; see
+	// [ContextPolicy]. An error then fails the compaction, not the run.
+	Summary bool
 }
 
 // AfterLLMCallEvent is passed to AfterLLMCall when the model has replied.
 type AfterLLMCallEvent struct {
 	Response *llm.Response
 	Took     time.Duration
+	// Summary says that the reply is a summary of the conversation.
+	Summary bool
 }
 
 // BeforeToolEvent is passed to BeforeTool and BeforeSubAgent before a call is carried out.
@@ -119,7 +125,8 @@ type AfterToolEvent struct {
 	CallID string
 	Tool   string
 	Input  json.RawMessage
-	// Result is the message with the call's result. Error is set if the call failed.
+	// Result is the message with the call's result, or with a preview of it; see
+	// [session.Message.Evicted]. Error is set if the call failed.
 	Result session.Message
 	Error  *Error
 	Took   time.Duration

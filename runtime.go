@@ -20,6 +20,8 @@ type Runtime interface {
 	// The runtime does this by itself for the agents that it knows; operators can call
 	// Cleanup to do it now, for every agent.
 	Cleanup(ctx context.Context, tenant string) (*session.Cleanup, error)
+	// TaskStats returns the counts of the tasks that this process has carried out.
+	TaskStats() TaskStats
 	// Shutdown stops the runtime. It accepts no new work and waits for running turns.
 	// When ctx ends first, it hands the remaining turns over, as Close does, and returns
 	// the context's error.
@@ -37,10 +39,16 @@ type RuntimeOptions struct {
 	// Agents are the agents whose sessions this process runs and recovers. An agent that
 	// is executed for the first time is added to them.
 	Agents []*Agent
+	// Features are the abilities that this process has, such as asking people questions. It
+	// leaves sessions alone whose runs require others; see [session.Run.Requires]. Defaults to
+	// all that this version has; a test sets it to be an older one.
+	Features []string
 	// Hooks are called for every run, before the agent's own.
 	Hooks *Hooks
 	// Usage receives usage entries. Defaults to none.
 	Usage usage.Sink
+	// Observers receive the start and the end of each activity of this process.
+	Observers []Observer
 	// LeaseTTL is how long a session stays with a process that no longer renews its
 	// lease. Defaults to 5 seconds.
 	LeaseTTL time.Duration
@@ -59,9 +67,10 @@ type RuntimeOptions struct {
 	// RetryBackoff is the wait before the first retry; it doubles with each further one.
 	// Defaults to 1 second.
 	RetryBackoff time.Duration
-	// MaxResult is the largest tool result in bytes. Defaults to 1,000,000.
+	// MaxResult is the largest tool result in bytes, unless the agent evicts larger ones; see
+	// [MaxEvicted]. Defaults to 1,000,000.
 	MaxResult int
-	// MaxSession is the largest size of a session in bytes, messages and stream together.
+	// MaxSession is the largest size of a session in bytes, messages, stream and blobs together.
 	// A session that has reached it accepts no new message, and its run fails before the
 	// next model call. Defaults to 64 MiB; a negative number disables the limit.
 	MaxSession int64
@@ -70,6 +79,8 @@ type RuntimeOptions struct {
 	// client that reloads needs them. A reader that is behind gets the same error as after
 	// stream.Manager.Trim. Defaults to 0, which keeps all.
 	MaxChunks int64
+	// Tasks says how this process carries out the tasks of extensions.
+	Tasks TaskOptions
 	// RemotePatience is how long a remote agent may be unreachable before the call that
 	// waits for it fails. Defaults to 2 minutes.
 	RemotePatience time.Duration

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"unicode"
 
 	"github.com/google/jsonschema-go/jsonschema"
 )
@@ -17,9 +18,12 @@ type Schema struct {
 	json     json.RawMessage
 	resolved *jsonschema.Resolved
 	shape    *shape // nil if the schema says more than a shape can
-	declared *declared
-	// undeclarable is the reason why the declared arguments cannot be determined.
-	undeclarable error
+	// declared determines the declared arguments when they are first needed, or returns why
+	// it cannot. A schema that validates other values than inputs does not need them.
+	declared func() (*declared, error)
+	// onClient marks the input of a tool that runs on the client, so that a [Callable] around
+	// one, which passes its schema on, is one, too.
+	onClient bool
 }
 
 // SchemaFor infers the schema of a Go type. Fields without omitempty are required, unknown
@@ -69,9 +73,11 @@ func newSchema(s *jsonschema.Schema) (*Schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode a JSON schema: %w", err)
 	}
-	out := &Schema{json: raw, resolved: resolved, shape: newShape(s)}
-	out.declared, out.undeclarable = newDeclared(s)
-	return out, nil
+	return &Schema{
+		json: raw, resolved: resolved, shape: newShape(s),
+		// With a copy, because resolving changes a schema, which others may use by then.
+		declared: sync.OnceValues(func() (*declared, error) { return newDeclared(s.CloneSchemas()) }),
+	}, nil
 }
 
 // JSON returns the schema. The caller must not change it.
@@ -93,10 +99,11 @@ type Arguments struct {
 
 // Arguments returns the arguments that the schema declares.
 func (s *Schema) Arguments() (Arguments, error) {
-	if s.undeclarable != nil {
-		return Arguments{}, s.undeclarable
+	declared, err := s.declared()
+	if err != nil {
+		return Arguments{}, err
 	}
-	return s.declared.arguments(), nil
+	return declared.arguments(), nil
 }
 
 // Validate returns an error that names the field if a JSON value does not match the schema.
@@ -105,7 +112,7 @@ func (s *Schema) Validate(value json.RawMessage) error {
 		return nil
 	}
 	_, err := s.validate(value)
-	return err
+	return misfit(err)
 }
 
 func (s *Schema) validate(value json.RawMessage) (instance any, err error) {
@@ -118,31 +125,53 @@ func (s *Schema) validate(value json.RawMessage) (instance any, err error) {
 	return instance, nil
 }
 
+// maxMisfit is how long the text may be that says why a value does not match. The
+// validator repeats the value.
+const maxMisfit = 1 << 10
+
+// misfit shortens an error and removes what would control a terminal that shows it.
+func misfit(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	if len(text) > maxMisfit {
+		text = strings.ToValidUTF8(text[:maxMisfit], "") + "…"
+	}
+	return errors.New(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) {
+			return -1
+		}
+		return r
+	}, text))
+}
+
 // ValidateInput returns an error that names the argument if the input of a call does not
 // match the schema. An object whose schema has properties but none of additionalProperties,
 // unevaluatedProperties and patternProperties may have no others, at any depth: an argument
 // that the schema does not declare is refused.
 func (s *Schema) ValidateInput(input json.RawMessage) error {
-	if s.undeclarable != nil {
-		return s.undeclarable
+	declared, err := s.declared()
+	if err != nil {
+		return err
 	}
 	if s.shape.recognises(input) {
 		return nil
 	}
 	instance, err := s.validate(input)
 	if err != nil && !strings.Contains(err.Error(), "unexpected additional properties") {
-		return err
+		return misfit(err)
 	}
-	switch names := s.declared.undeclared(instance); len(names) {
+	switch names := declared.undeclared(instance); len(names) {
 	case 0:
-		return err
+		return misfit(err)
 	case 1:
 		return fmt.Errorf("undeclared argument %.200q", names[0])
 	default:
 		for i := range names {
 			names[i] = fmt.Sprintf("%.200q", names[i])
 		}
-		return fmt.Errorf("undeclared arguments %s", strings.Join(names, ", "))
+		return misfit(fmt.Errorf("undeclared arguments %s", strings.Join(names, ", ")))
 	}
 }
 

@@ -1,6 +1,8 @@
 package helix
 
 import (
+	"encoding/json"
+
 	"github.com/helixagents/helix/internal/access"
 	"github.com/helixagents/helix/session"
 )
@@ -30,16 +32,27 @@ type Scoped interface{ scope() *Scope }
 func (s *Scope) scope() *Scope { return s }
 
 // Emit sends a custom event to the readers of the stream. It is best effort: if data cannot
-// be encoded, the event carries the error instead.
+// be encoded, the event carries the error instead. A name that the framework uses for events
+// of its own gets the prefix "app."; see [stream.Reserved].
 func (s *Scope) Emit(name string, data any) {
-	if s.env == nil {
-		return
+	if s.env != nil {
+		s.env.Emit(name, eventData(data))
 	}
+}
+
+// emitOwn is Emit for the framework's own extensions, whose events have reserved names.
+func (s *Scope) emitOwn(name string, data any) {
+	if s.env != nil {
+		s.env.EmitOwn(name, eventData(data))
+	}
+}
+
+func eventData(data any) json.RawMessage {
 	raw, err := session.Encode(data)
 	if err != nil {
 		raw, _ = session.Encode(map[string]string{"error": "the event's data cannot be encoded: " + err.Error()})
 	}
-	s.env.Emit(name, raw)
+	return raw
 }
 
 // RecordUsage records an amount of something that the application counts, such as pages or

@@ -7,8 +7,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Sessions reads and deletes the sessions of one tenant. It does not check users; see
-// [Executor].
+// Sessions reads, compacts and deletes the sessions of one tenant. It does not check users;
+// see [Executor].
 type Sessions interface {
 	// Get returns a session: its status, custom state, waiting calls, counters and labels.
 	Get(ctx context.Context, id string) (*session.State, error)
@@ -22,6 +22,23 @@ type Sessions interface {
 	// Waiting returns the calls of all sessions, at any depth, that wait for people, in the
 	// order in which they began to wait.
 	Waiting(ctx context.Context, query session.WaitingQuery) (session.Page[session.Waiting], error)
+	// Compact shortens what the model is sent of a session's conversation, whether or not the
+	// agent's [ContextPolicy] asks for it yet: it puts a summary in the place of all but the
+	// last messages, as the policy says. With force it cuts as much as it can, within the last
+	// turn, too. Without a summary it cuts large arguments and results. The history stays whole.
+	// If there is nothing to gain, the session stays as it is, and the outcome says why. An
+	// error of the summary's model is returned once: as long as the session stays as it is,
+	// this process does not ask again for one to ten minutes, and the outcome has the error's
+	// code.
+	//
+	// It is refused with [ErrAlreadyRunning] while a run is under way and while this process
+	// compacts the session, with [ErrPaused] if the session is paused, with [ErrAwaitingInput]
+	// while calls wait for answers, with [session.ErrNotSupported] if it is that of a remote
+	// agent, and with [session.ErrStale] if it changes while the summary is made.
+	Compact(ctx context.Context, id string, force bool) (*Compacted, error)
+	// Clear lets the model forget a session's conversation: it is sent nothing of what came
+	// before. The history stays whole. It is refused where Compact is.
+	Clear(ctx context.Context, id string) (*Compacted, error)
 	// Delete deletes a session, its stream and the sessions of its sub-agents, and returns
 	// the ids of the deleted sessions. It stops their runs in this process; in another
 	// process a run ends at its next write, which fails.

@@ -34,6 +34,9 @@ func StateOf[T any](defaults T) *StateType {
 		s.err = fmt.Errorf("%T must encode to a JSON object", defaults)
 		return s
 	}
+	for key := range s.defaults.All() {
+		s.err = cmp.Or(s.err, session.CheckPublicKey("state key", key))
+	}
 	s.known = jsonFields[T]()
 	return s
 }
@@ -51,6 +54,7 @@ func (s *StateType) Open(keys ...string) *StateType {
 		if key == "" || (s.known != nil && !s.known[key]) {
 			out.err = cmp.Or(out.err, error(session.Invalid("open state key", "%q is not a field of the state", key)))
 		}
+		out.err = cmp.Or(out.err, session.CheckPublicKey("open state key", key))
 		out.open[key] = true
 	}
 	return &out
@@ -77,6 +81,9 @@ func (s *StateType) initial(given json.RawMessage) (session.CustomState, error) 
 		return doc, err
 	}
 	for key, value := range overlay.All() {
+		if err := session.CheckPublicKey("state."+key, key); err != nil {
+			return doc, err
+		}
 		if s != nil && s.known != nil && !s.known[key] {
 			return doc, session.Invalid("state."+key, "is not a field of the agent's state")
 		}

@@ -1,6 +1,7 @@
 package helix_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -25,7 +26,14 @@ type bench struct{ draft *userstate.Draft }
 
 func (b bench) Draft() *userstate.Draft                      { return b.draft }
 func (b bench) Emit(string, json.RawMessage)                 {}
+func (b bench) EmitOwn(string, json.RawMessage)              {}
 func (b bench) RecordUsage(string, float64, json.RawMessage) {}
+func (b bench) View() []session.Message                      { return nil }
+func (b bench) PutBlob(context.Context, []byte) (string, error) {
+	return "", session.ErrNotSupported
+}
+func (b bench) Blob(context.Context, string) ([]byte, error) { return nil, session.ErrNotSupported }
+
 func onDraft(d *userstate.Draft) *helix.Call {
 	call := &helix.Call{}
 	access.BindScope(&call.Scope, bench{d})
@@ -198,5 +206,62 @@ func TestInitialState(t *testing.T) {
 	}
 	if _, err := access.InitialState(s, json.RawMessage(`[]`)); !errors.Is(err, helix.ErrInvalid) {
 		t.Errorf("a list: %v", err)
+	}
+}
+
+func TestReservedKeysAreHiddenFromApplications(t *testing.T) {
+	t.Parallel()
+	d := userstate.New(stateDoc(t, `{"names":[],"total":3,"helix:mine":{"a":1}}`))
+	call := onDraft(d)
+	if got := helix.State[map[string]any](call); len(got) != 2 {
+		t.Errorf("the application sees %v", got)
+	}
+	if err := access.DraftOf(call).SetReserved("helix:other", json.RawMessage("7")); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.SetReserved("helix:mine", nil); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{"helix:other": "7", "helix:mine": "", "helix:none": ""} {
+		if got, err := d.Reserved(key); err != nil || string(got) != want {
+			t.Errorf("%s is %s (%v), want %s", key, got, err, want)
+		}
+	}
+	if err := d.SetReserved("total", json.RawMessage("1")); err == nil {
+		t.Error("a key of the application was set as one of the framework")
+	}
+	if err := d.SetReserved("helix:bad", json.RawMessage("{")); err == nil {
+		t.Error("a value that is not JSON was set")
+	}
+	helix.Update(call, func(m *map[string]any) { (*m)["total"] = 4 }) // deletes nothing that it does not see
+	want := `[{"kind":"replace","key":"helix:other","value":7},{"kind":"delete","key":"helix:mine"},{"kind":"replace","key":"total","value":4}]`
+	if got := closeDraft(t, d); got != want {
+		t.Errorf("the writes are %s, want %s", got, want)
+	}
+	if _, err := d.Reserved("helix:other"); !errors.Is(err, session.ErrClosed) {
+		t.Errorf("reading a closed draft: %v", err)
+	}
+}
+
+func TestReservedKeysAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*helix.Call){
+		"append": func(c *helix.Call) { helix.Append(c, "helix:list", 1) },
+		"update": func(c *helix.Call) { helix.Update(c, func(m *map[string]any) { (*m)["helix:list"] = 1 }) },
+	} {
+		d := userstate.New(stateDoc(t, `{}`))
+		change(onDraft(d))
+		if _, err := d.Close(); !errors.Is(err, session.ErrInvalid) || !strings.Contains(err.Error(), "helix:list") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, state := range map[string]*helix.StateType{
+		"defaults": helix.StateOf(map[string]int{"helix:x": 1}),
+		"open":     helix.StateOf(map[string]int{}).Open("helix:x"),
+	} {
+		agent := &helix.Agent{Name: "a", Model: scripted.New(), State: state}
+		if err := agent.Check(); err == nil || !strings.Contains(err.Error(), "helix:x") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

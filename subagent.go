@@ -79,7 +79,7 @@ func InputOf[T any]() *InputType {
 func RawInput(schema json.RawMessage) *InputType {
 	parsed, err := parseObjectSchema(schema)
 	if err == nil {
-		err = parsed.undeclarable
+		_, err = parsed.declared()
 	}
 	return &InputType{schema: parsed, err: err}
 }

@@ -5,7 +5,7 @@ import (
 )
 
 // Submission is an answer to a call that waits for a person. Make one with
-// [Approve], [Deny], [ToolResult] or [ToolError].
+// [Approve], [Deny], [ToolResult], [ToolError], [Reply] or [Decline].
 type Submission struct {
 	session.Submission
 	// User is the user who answers.
@@ -38,8 +38,8 @@ func ToolResult(callID string, result any) Submission {
 	}}
 }
 
-// ToolError answers a call with an error: the client could not run it or, if the call waits
-// for approval, nobody could decide.
+// ToolError answers a call with an error: the client could not run it, nobody could decide
+// on its approval, or nobody can answer its question. The call fails without running.
 func ToolError(callID, message string) Submission {
 	if message == "" {
 		message = "the call failed"

@@ -34,6 +34,10 @@ type Tool struct {
 	// Deadline is how long a call waits for a person before it times out. Defaults to 24
 	// hours; [NoDeadline] disables it.
 	Deadline time.Duration
+	// Asks marks a tool that may ask people questions in the middle of a call; see [Ask]. Runs
+	// of agents that can reach such a tool are left alone by programs that do not know
+	// questions. A tool without the mark that asks fails.
+	Asks bool
 	// ReadOnly marks a tool without side effects: a call may run again at any time and needs
 	// no record before it starts.
 	ReadOnly bool
@@ -44,6 +48,11 @@ type Tool struct {
 	// the turn. Such calls run one by one, after all other calls of the same reply, and see
 	// their changes to the state.
 	FinishWith bool
+	// Serial makes the calls of all serial tools of one reply run one after another, in the
+	// order in which the model made them, each with the earlier ones' changes to the state.
+	// One that needs no approval does not run before an earlier one that does; those that
+	// need one run as they are approved.
+	Serial bool
 	// Timeout limits one call. Defaults to 5 minutes; [Unlimited] disables it.
 	Timeout time.Duration
 	// Strict asks the provider to constrain arguments to the schema.
@@ -51,49 +60,69 @@ type Tool struct {
 }
 
 // OnClient reports whether calls run on the client.
-func (t *Tool) OnClient() bool { _, ok := t.Execute.(*clientTool); return ok }
+func (t *Tool) OnClient() bool {
+	if t.Execute == nil {
+		return false
+	}
+	schema, err := t.Execute.InputSchema()
+	return err == nil && schema != nil && schema.onClient
+}
 
-func (t *Tool) mayWait() bool { return t.Approval != nil || t.OnClient() }
+func (t *Tool) mayWait() bool { return t.Approval != nil || t.Asks || t.OnClient() }
 
-func (t *Tool) check(a *Agent) error {
+// check returns an error that names the tool and its owner, an agent or an extension, if
+// the definition is invalid. framework is set for the framework's own extensions.
+func (t *Tool) check(owner string, framework bool) error {
+	invalid := func(field, format string, args ...any) error {
+		return session.Invalid(owner+": "+field, format, args...)
+	}
 	field := "tool " + t.Name
-	if err := CheckToolName(t.Name); err != nil {
-		return a.invalid("Tools", "has a tool with an invalid name: %v", err)
+	if err := checkToolName(t.Name, framework); err != nil {
+		return invalid("Tools", "has a tool with an invalid name: %v", err)
 	}
 	switch {
 	case t.Execute == nil:
-		return a.invalid(field, "has no Execute")
+		return invalid(field, "has no Execute")
 	case t.Timeout < Unlimited:
-		return a.invalid(field, "has a Timeout of %s; use helix.Unlimited for no limit", t.Timeout)
+		return invalid(field, "has a Timeout of %s; use helix.Unlimited for no limit", t.Timeout)
 	case t.Deadline < Unlimited:
-		return a.invalid(field, "has a Deadline of %s; use helix.NoDeadline for none", t.Deadline)
+		return invalid(field, "has a Deadline of %s; use helix.NoDeadline for none", t.Deadline)
 	case t.OnClient() && t.FinishWith:
-		return a.invalid(field, "cannot both run on the client and be FinishWith")
+		return invalid(field, "cannot both run on the client and be FinishWith")
 	case t.OnClient() && t.Approval != nil:
-		return a.invalid(field, "runs on the client, where a person can refuse it; it must not have an Approval")
+		return invalid(field, "runs on the client, where a person can refuse it; it must not have an Approval")
+	case t.OnClient() && t.Asks:
+		return invalid(field, "runs on the client, where it can ask without Asks")
+	case t.Serial && t.Asks:
+		return invalid(field, "must not be both Serial and Asks: the calls behind it would wait for a person")
 	case t.Approval != nil && t.FinishWith:
-		return a.invalid(field, "cannot both have an Approval and be FinishWith")
+		return invalid(field, "cannot both have an Approval and be FinishWith")
 	case t.Approver != nil && !t.mayWait():
-		return a.invalid(field, "has an Approver, but its calls never wait: it has no Approval and does not run on the client")
+		return invalid(field, "has an Approver, but its calls never wait: it has no Approval, is not marked Asks and does not run on the client")
 	case t.Deadline != 0 && !t.mayWait():
-		return a.invalid(field, "has a Deadline, but its calls never wait; use Timeout to limit a call")
+		return invalid(field, "has a Deadline, but its calls never wait; use Timeout to limit a call")
+	case t.OnClient() && t.Serial:
+		return invalid(field, "cannot both run on the client, which decides when, and be Serial")
+	case t.Serial && t.FinishWith:
+		return invalid(field, "must not be both Serial and FinishWith, whose calls run one by one after all others")
 	case t.ReadOnly && t.FinishWith:
-		return a.invalid(field, "cannot be both ReadOnly and FinishWith: finishing is a side effect")
+		return invalid(field, "cannot be both ReadOnly and FinishWith: finishing is a side effect")
 	}
 	schema, err := t.Execute.InputSchema()
 	if err != nil {
-		return a.invalid(field, "has an invalid input type: %v", err)
+		return invalid(field, "has an invalid input type: %v", err)
 	}
 	if !schema.IsObject() {
-		return a.invalid(field, "must have a struct or map as its input, so that its arguments have names")
+		return invalid(field, "must have a struct or map as its input, so that its arguments have names")
 	}
-	if schema.undeclarable != nil {
-		return a.invalid(field, "has an invalid input type: %v", schema.undeclarable)
+	if _, err := schema.declared(); err != nil {
+		return invalid(field, "has an invalid input type: %v", err)
 	}
 	return nil
 }
 
-// Callable runs the calls of a tool.
+// Callable runs the calls of a tool. One may be put around another, to measure or log its
+// calls: a type that embeds a Callable and has a Call method of its own loses nothing.
 type Callable interface {
 	// InputSchema returns the schema of the input; see [Schema.ValidateInput] for arguments
 	// that it does not declare. It is called when the agent is checked.
@@ -164,13 +193,22 @@ func (r *rawTool) Call(ctx context.Context, call *Call, input json.RawMessage) (
 // submitted; see [ToolResult]. The input's schema is inferred from In.
 func OnClient[In any]() Callable {
 	schema, err := SchemaFor[In]()
-	return &clientTool{schema: schema, err: err}
+	return newClientTool(schema, err)
 }
 
 // RawOnClient is [OnClient] with an explicit JSON Schema.
 func RawOnClient(schema json.RawMessage) Callable {
 	parsed, err := ParseSchema(schema)
-	return &clientTool{schema: parsed, err: err}
+	return newClientTool(parsed, err)
+}
+
+func newClientTool(schema *Schema, err error) *clientTool {
+	if err == nil {
+		marked := *schema // other tools may have the same schema
+		marked.onClient = true
+		schema = &marked
+	}
+	return &clientTool{schema: schema, err: err}
 }
 
 type clientTool struct {
@@ -198,11 +236,20 @@ func encodeResult(v any) (json.RawMessage, error) {
 // Call is one tool call in progress.
 type Call struct {
 	Scope
-	// ID is the call's id, Tool the tool's name.
-	ID   string
-	Tool string
+	// ID is the call's id, Tool the tool's name, and Input the arguments.
+	ID    string
+	Tool  string
+	Input json.RawMessage
+
+	answers []Answered
+	memo    json.RawMessage
 }
 
-// IdempotencyKey returns a key that is the same for every attempt of this call and unique
-// to it. Pass it to the service that the tool calls.
-func (c *Call) IdempotencyKey() string { return c.SessionID + "/" + c.ID }
+// View returns the conversation as the model was sent it before it made the call. The
+// messages must not be changed.
+func (c *Call) View() []session.Message {
+	if c.env == nil {
+		return nil
+	}
+	return c.env.View()
+}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -18,7 +19,7 @@ func (o *opening) planSuspendedStep(ctx context.Context) error {
 		return nil
 	}
 	if o.req.Kind == session.RunResume {
-		o.p.resumes = len(session.OpenCalls(o.p.history)) > 0
+		o.p.resumes = len(session.OpenCalls(o.p.history.Messages)) > 0
 		return nil
 	}
 	return o.answerOpenCalls(ctx, errStepAbandoned)
@@ -56,7 +57,7 @@ func (o *opening) abandonChildren(ctx context.Context) error {
 // answerOpenCalls answers every call of a step that is abandoned: finished results
 // and answers stand, the other calls fail with why.
 func (o *opening) answerOpenCalls(ctx context.Context, why *session.Error) error {
-	open := session.OpenCalls(o.p.history)
+	open := session.OpenCalls(o.p.history.Messages)
 	if len(open) == 0 {
 		return nil
 	}
@@ -72,8 +73,9 @@ func (o *opening) answerOpenCalls(ctx context.Context, why *session.Error) error
 	if err != nil {
 		return err
 	}
-	settledRows := map[string]*session.Call{}
+	settledRows, waitIDs := map[string]*session.Call{}, map[string]string{}
 	for i := range rows {
+		waitIDs[rows[i].ID] = rows[i].WaitID()
 		if rows[i].Status == session.CallSettled && rows[i].Result != nil {
 			settledRows[rows[i].ID] = &rows[i]
 		}
@@ -84,7 +86,7 @@ func (o *opening) answerOpenCalls(ctx context.Context, why *session.Error) error
 	}
 	var written []session.Writes
 	for _, part := range open {
-		wait := waits[part.CallID]
+		wait := waits[cmp.Or(waitIDs[part.CallID], part.CallID)]
 		if wait != nil && wait.Open() {
 			end := ending(wait, now)
 			o.p.start.Resolve = append(o.p.start.Resolve, end)
@@ -171,12 +173,12 @@ func unansweredResult(part session.Part, p *session.Pending, now time.Time, why 
 
 // answeredCalls are the calls of an earlier step that the start of the turn answered.
 func (t *turn) answeredCalls(ctx context.Context) ([]*call, error) {
-	first, messages := t.initialMessages()
+	first, messages, _ := t.initialMessages()
 	if len(messages) == 0 || messages[0].Role != session.RoleTool {
 		return nil, nil
 	}
 	all := t.transcript.Messages()
-	for first--; first >= 0 && all[first].Role != session.RoleAssistant; first-- {
+	for first -= t.transcript.Before() + 1; first >= 0 && all[first].Role != session.RoleAssistant; first-- {
 	}
 	if first < 0 {
 		return nil, nil

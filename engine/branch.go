@@ -121,6 +121,9 @@ func tailOf(ctx context.Context, sessions session.Store, from string, history, a
 			out.messages = append(out.messages, *later[part.CallID])
 		default: // an answer stands, although the session has not consumed it yet
 			wait := waits[part.CallID]
+			if row != nil {
+				wait = waits[row.WaitID()]
+			}
 			out.messages = append(out.messages, unansweredResult(part, wait, now, whyUnfinished(row, wait)))
 		}
 	}
@@ -131,9 +134,13 @@ func tailOf(ctx context.Context, sessions session.Store, from string, history, a
 // whyUnfinished says why a copied call has no result. The call's row and the entry of
 // its wait may be nil.
 func whyUnfinished(row *session.Call, wait *session.Pending) *session.Error {
-	approved := wait != nil && wait.State == session.PendingAnswered
+	answered := wait != nil && wait.State == session.PendingAnswered
 	switch {
-	case approved && row != nil && row.Status == session.CallOpen:
+	case answered && row != nil && row.Kind == session.CallQuestion && row.Status == session.CallOpen:
+		return toolError(session.CodeToolNotRun, "%s had its answer but had not continued when the session was copied", row.Tool)
+	case row != nil && row.Kind == session.CallQuestion && row.Status == session.CallOpen:
+		return toolError(session.CodeAbandoned, "the session continued without an answer")
+	case answered && row != nil && row.Status == session.CallOpen:
 		return toolError(session.CodeToolNotRun, "%s was approved but had not run when the session was copied", row.Tool)
 	case row != nil && (row.Kind == session.CallClient || row.Kind == session.CallApproval && row.Status == session.CallOpen):
 		return toolError(session.CodeAbandoned, "the session continued without an answer")

@@ -23,6 +23,8 @@ type calledAgent struct {
 	shown           bool              // watchers saw it start
 	permitted       bool              // hooks were asked, and let it be called
 	began           time.Time
+	values          context.Context //nolint:containedctx // of the observers of the call; it never ends
+	observed        *observation
 	fault           *session.Error // why it could not be called
 	turn            *turn          // the agent's turn, while this process drives it
 	stopUndelivered bool           // it is remote, and a stop for it is not delivered yet
@@ -73,6 +75,8 @@ func (h *Handler) OpenChild(ctx context.Context, of machine.Effect) (*Opened, er
 		return nil, nil
 	}
 	a := t.agentCall(e, c)
+	ctx = t.inTurn(ctx)
+	ctx = a.observe(ctx)
 	var opened *Opened
 	err = usercode.Guard(func() (err error) {
 		if forSubAgent(c.Kind) {
@@ -106,6 +110,35 @@ func (h *Handler) OpenChild(ctx context.Context, of machine.Effect) (*Opened, er
 		child.progress.attach(t.progress)
 	}
 	return opened, nil
+}
+
+// observe tells the observers of the call, unless they know of it, and returns the
+// context in which the agent's turn is opened.
+func (a *agentCall) observe(ctx context.Context) context.Context {
+	if len(a.t.h.observers.list) == 0 {
+		return ctx
+	}
+	if a.child.observed == nil {
+		a.child.values, a.child.observed = a.t.observe(context.WithoutCancel(ctx), helix.ActivitySubAgent, a.e.Key(), a.Tool, a.ID, 0)
+		a.t.noteCalled(a.child.observed)
+	}
+	return turnContext{ctx, a.child.values}
+}
+
+// report tells the observers of the call its result, or that it still waits.
+func (c *calledAgent) report(t *turn, result *settled) {
+	if c.observed == nil {
+		return
+	}
+	t.mu.Lock()
+	delete(t.called, c.observed)
+	t.mu.Unlock()
+	if result == nil {
+		c.observed.end(helix.Ending{Waits: true})
+		c.observed = nil // the call may be carried out again when its answer has arrived
+		return
+	}
+	c.observed.end(helix.Ending{Error: result.err})
 }
 
 func (a *agentCall) openSubAgent(ctx context.Context) (*Opened, error) {
@@ -219,7 +252,7 @@ func (a *agentCall) resume(ctx context.Context, state *session.State) (*Opened, 
 			return child.opened(), nil
 		}
 		return a.t.h.recoverRun(ctx, session.Due{
-			Key: session.Key{Tenant: a.t.key.Tenant, ID: state.ID}, Agent: state.Agent, RunID: run.ID, Lease: state.Lease,
+			Key: session.Key{Tenant: a.t.key.Tenant, ID: state.ID}, Agent: state.Agent, RunID: run.ID, Requires: run.Requires, Lease: state.Lease,
 		}, true)
 	case state.Status == session.Failed && state.FailureReason == session.FailureParentSuspended && a.t.stops.requested() == nil:
 		return a.openTurn(ctx, false, OpenRequest{Kind: session.RunRetry, Agent: agent})
@@ -385,15 +418,15 @@ func (a *agentCall) conclude(ctx context.Context, output json.RawMessage, failur
 			ID: a.t.run.ID + "/agent/" + a.ID, Kind: usage.SubAgent, Source: a.Tool, Duration: took, Success: failure == nil,
 		})
 	}
-	if failure == nil && len(output) > a.t.h.cfg.MaxResult {
-		failure = toolError(session.CodeToolOutput, "the result of %s has %d bytes, at most %d are allowed", a.Tool, len(output), a.t.h.cfg.MaxResult)
+	if limit := a.t.maxResult(a.call); failure == nil && len(output) > limit {
+		failure = toolError(session.CodeToolOutput, "the result of %s has %d bytes, at most %d are allowed", a.Tool, len(output), limit)
 	}
 	if failure != nil {
 		result := a.t.failed(a.call, failure, took)
 		result.writes = a.writes
 		return result
 	}
-	return &settled{message: a.t.stamp(session.ToolResult(a.part, output)), writes: a.writes, took: took}
+	return &settled{message: a.t.stamp(session.ToolResult(a.part, output)), writes: a.writes, took: took, output: output}
 }
 
 // ready reports whether the agent has a result for the call, or can make progress.

@@ -31,6 +31,9 @@ func (t *turn) closeTurn(ctx context.Context) (machine.Result, error) {
 		return t.endFailed(ctx, t.run.ID+"/close", session.ErrInternal.WithMessage("the turn was closed before it had ended"), true)
 	}
 	t.hooks.runEnded(ctx, &t.run, t.ended, t.step, time.Since(t.run.StartedAt))
+	if err := t.reportEnd(ctx); err != nil {
+		return machine.Result{}, err
+	}
 	if err := t.out.Flush(ctx); err != nil {
 		return machine.Result{}, err
 	}
@@ -93,8 +96,13 @@ func (c *closer) settle(ctx context.Context, state *session.State, callHooks boo
 	if agent, err := c.h.Agent(ctx, state); err == nil && callHooks {
 		t := c.h.newTurn(agent, nil, state, *run, state.Lease.Fence(), new(atomic.Int64))
 		t.transcript, t.ended, t.step = &session.Transcript{}, run.Outcome, run.StepCount
-		t.hooks.runEnded(ctx, &t.run, t.ended, t.step, time.Since(t.run.StartedAt))
+		t.begin(ctx)
+		t.hooks.runEnded(t.inTurn(ctx), &t.run, t.ended, t.step, time.Since(t.run.StartedAt))
+		err := t.reportEnd(ctx)
 		t.finish()
+		if err != nil {
+			return err
+		}
 	}
 	if run.CheckpointID != "" && run.StepCount == 0 { // it may have ended before it ended what the rewind undid
 		messages, err := c.sessions.AllMessages(ctx, state.ID)
@@ -149,13 +157,13 @@ func (c *closer) closeStream(ctx context.Context, state *session.State, run *ses
 	}
 	// A run that failed as it started may not have opened it.
 	if run.Status == session.RunFailed && state.StreamID == state.ID && info.RunID != run.ID {
-		messages, err := c.sessions.AllMessages(ctx, state.ID)
+		history, err := session.ReadView(ctx, c.sessions, state)
 		if err != nil {
 			return err
 		}
 		t := c.h.newTurn(c.h.agentOr(ctx, state), nil, state, *run, state.Lease.Fence(), new(atomic.Int64))
 		defer t.finish()
-		if t.transcript, err = session.NewTranscript(messages); err != nil {
+		if t.transcript, err = history.Transcript(); err != nil {
 			return err
 		}
 		if err := t.openStream(ctx); err != nil {
@@ -221,12 +229,14 @@ func (c *closer) failRun(ctx context.Context, due session.Due, taken *session.Ta
 	if detached(state) {
 		change.Wake = &session.Wake{Tenant: due.Tenant, SessionID: state.ParentID, ChildID: due.ID, RunID: due.RunID}
 	}
+	c.lostTasks(ctx, state, due.RunID, &change)
 	_, err = c.sessions.Commit(ctx, &session.Commit{
 		SessionID: due.ID, RunID: due.RunID, Key: due.RunID + "/abandon", Version: taken.Version, Fence: fence, Change: change,
 	})
 	if err != nil {
 		return err
 	}
+	c.h.tasksAdded(change.Tasks)
 	c.h.logEnd(ctx, state, due.RunID, change.Outcome)
 	return c.sessions.CloseRun(ctx, due.ID, fence, false)
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/internal/streamwriter"
 	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/session"
@@ -15,13 +17,23 @@ import (
 
 // newCommit makes the commit of an effect.
 func (t *turn) newCommit(key string, change session.Change) *session.Commit {
-	// The process that recovers the turn commits the same effects with other
-	// content. The epoch keeps those commits apart.
-	unique := append(append(make([]byte, 0, 128), key...), '@')
-	unique = strconv.AppendInt(unique, t.fence.Epoch, 10)
+	// The process that recovers the turn commits the same effects with other content.
 	return &session.Commit{
-		SessionID: t.key.ID, RunID: t.run.ID, Key: string(unique), Version: t.state.Version, Fence: t.fence, Change: change,
+		SessionID: t.key.ID, RunID: t.run.ID, Key: t.underLease(key), Version: t.state.Version, Fence: t.fence, Change: change,
 	}
+}
+
+// underLease adds the lease's epoch to an id. What the process that takes the turn over does
+// again has another id then.
+func (t *turn) underLease(id string) string {
+	unique := append(append(make([]byte, 0, 128), id...), '@')
+	return string(strconv.AppendInt(unique, t.fence.Epoch, 10))
+}
+
+// keyOf returns the key of the effect that commits; see newCommit.
+func keyOf(commit *session.Commit) string {
+	at := strings.LastIndexByte(commit.Key, '@')
+	return commit.Key[:max(at, 0)]
 }
 
 // commit writes the chunks emitted so far and makes a commit, in that order, and
@@ -36,14 +48,16 @@ func (t *turn) commit(ctx context.Context, commit *session.Commit) (*session.Com
 		}
 		commit.ExpiresAt = t.expiry()
 	}
-	done, err := t.write(ctx, commit)
+	inner, seen := t.observe(ctx, helix.ActivityCommit, keyOf(commit), "commit", "", 0)
+	done, err := t.write(inner, commit)
+	seen.end(endingOf(err))
 	if err != nil {
 		return nil, err
 	}
 	change := &commit.Change
 	t.mirror(change, done)
 	t.progress.report()
-	if !change.Writes.Empty() && t.agent.State == nil {
+	if t.agent.State == nil && !change.Writes.Public().Empty() {
 		if _, logged := t.h.undeclared.LoadOrStore(t.agent.Name, true); !logged {
 			t.h.log.WarnContext(ctx, "state.undeclared", t.attrs("agent", t.agent.Name, "hint", "set Agent.State")...)
 		}
@@ -116,6 +130,9 @@ func (t *turn) mirror(change *session.Change, done *session.Committed) {
 	if done.CheckpointID != "" {
 		t.state.CheckpointID = done.CheckpointID
 	}
+	if len(t.prepared) > 0 && len(change.Messages) > 0 && change.Messages[0].ID == t.prepared[0].ID {
+		t.prepared = nil
+	}
 	for i := range change.Messages {
 		t.extend(change.Messages[i])
 	}
@@ -150,6 +167,7 @@ func (t *turn) mirror(change *session.Change, done *session.Committed) {
 		t.state.Finish(change.Outcome)
 	}
 	t.used, t.hooks.written = session.Usage{}, session.Writes{}
+	t.h.tasksAdded(change.Tasks)
 }
 
 // extend adds a committed message to the transcript.

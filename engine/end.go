@@ -67,9 +67,10 @@ func (t *turn) endStopped(ctx context.Context, e effect, stop *session.Stop, rep
 	f := t.partial(e, stop, reply)
 	if len(f.reply.Parts) == 0 {
 		t.emit(stream.Chunk{Kind: stream.StepDiscarded, Scope: stream.ScopeReply, Reason: "stopped"})
+		t.withdrawPrepared("stopped")
 	} else {
 		t.emit(stream.Chunk{Kind: stream.StepDiscarded, Scope: stream.ScopeReasoning, Reason: "stopped", MessageID: f.reply.ID})
-		change.Messages = []session.Message{f.reply}
+		change.Messages = t.withPrepared(f.reply)
 		for _, c := range f.calls {
 			t.emit(stream.Chunk{Kind: stream.ToolStart, CallID: c.ID, Tool: c.Tool, Arguments: c.part.Input})
 			c.settled = t.failed(c, stoppedCall(stop), 0)
@@ -84,16 +85,26 @@ func (t *turn) endStopped(ctx context.Context, e effect, stop *session.Stop, rep
 	change.Writes = t.hooks.written
 	t.emitPatches(change.Writes)
 	t.stopped(&change, stop, f.reply.Content())
+	t.finishTasks(ctx, key, &change)
 	t.final = &finalCommit{key: key, change: change}
+	if err := t.finishCutOff(ctx); err != nil {
+		return machine.Result{}, err
+	}
 	return t.sendFinal(ctx)
 }
 
 // partial is the step that is kept of a reply which was cut off.
 func (t *turn) partial(e effect, stop *session.Stop, reply modelReply) *flight {
-	kept := modelReply{Response: &llm.Response{Parts: reply.kept()}}
+	kept := modelReply{Response: &llm.Response{Parts: reply.kept()}, prompt: reply.prompt}
+	if r := reply.Response; r != nil {
+		kept.Usage, kept.Model = r.Usage, r.Model
+	}
 	f := t.replyStep(e).newFlight(kept)
+	if reply.Response == nil { // the model did not come to say what it cost
+		delete(f.reply.Metadata, session.MetaUsage)
+	}
 	mark, _ := session.Encode(map[string]session.StopKind{"stop": stop.Kind}) // a string always encodes
-	f.reply.Metadata = map[string]json.RawMessage{session.MetaInterrupted: mark}
+	f.reply.Metadata[session.MetaInterrupted] = mark
 	return f
 }
 
@@ -112,6 +123,9 @@ func (t *turn) endFailed(ctx context.Context, key string, err *session.Error, ke
 	}
 	for range gatherTries {
 		t.prepareFailure(ctx, key, err, keepState)
+		if err := t.finishCutOff(ctx); err != nil {
+			return machine.Result{}, err
+		}
 		res, err := t.sendFinal(ctx)
 		if !errors.Is(err, session.ErrAnswered) {
 			return res, err
@@ -127,24 +141,39 @@ func (t *turn) prepareFailure(ctx context.Context, key string, err *session.Erro
 	change := session.Change{}
 	var written []session.Writes
 	if f := t.flight; f != nil && f.committed {
+		_ = t.waits(f).takeQuestions(ctx, effect{}) // never fails where the reply is committed
 		t.results(f).endChildren(ctx, err)
 		if err := t.waits(f).keepAnswers(ctx); err != nil {
 			t.h.log.WarnContext(ctx, "answers.not_kept", t.attrs("error", err)...)
 		}
-		t.results(f).settleRest(nil)
+		t.results(f).settleRest(ctx, nil)
 		change.Promote = t.results(f).promotion()
 		change.Children = t.results(f).refs()
 		change.Resolve, change.Waits = f.resolutions()
 		written = f.appendWrites(nil)
-	} else if f != nil {
-		t.discardAttempt(0, err)
+	} else {
+		if f != nil {
+			t.discardAttempt(0, err)
+		}
+		t.withdrawPrepared(err.Error())
 	}
 	if keepState {
 		change.Writes = session.Compose(append([]session.Writes{t.hooks.written}, written...)...)
 		t.emitPatches(change.Writes)
 	}
 	t.fail(&change, err)
+	t.finishTasks(ctx, key, &change)
 	t.final = &finalCommit{key: key, change: change}
+}
+
+// finishCutOff forgets the last commit if extensions that may add tasks to it were cut off: the
+// next attempt prepares it again.
+func (t *turn) finishCutOff(ctx context.Context) error {
+	if t.tools.extensions == nil || ctx.Err() == nil {
+		return nil
+	}
+	t.final = nil
+	return context.Cause(ctx)
 }
 
 // sendFinal applies the turn's last commit, unless that was done.
@@ -164,7 +193,10 @@ func (t *turn) announceStart(ctx context.Context) {
 		return
 	}
 	t.started = true
-	_, input := t.initialMessages()
+	_, input, held := t.initialMessages()
+	if !held {
+		return // they were told before a marker took the place of the input
+	}
 	t.hooks.runStarted(ctx, &t.run, input)
 	t.announceAnswers(ctx)
 }

@@ -27,7 +27,7 @@ func onBackends(t *testing.T, of func(enginetest.Part) suite) {
 			t.Parallel()
 			part := enginetest.Part{At: 0, Of: 10}
 			if kind.Name != "memory" {
-				part = enginetest.Part{At: i, Of: 20 * (len(kinds) - 1)}
+				part = enginetest.Part{At: i, Of: 40 * (len(kinds) - 1)}
 			}
 			of(part)(t, func(t *testing.T) store.Backend { return kind.Open(t) })
 		})
@@ -48,4 +48,20 @@ func TestRedelivery(t *testing.T) {
 
 func TestWriteCounts(t *testing.T) {
 	onBackends(t, func(enginetest.Part) suite { return enginetest.WriteCounts })
+}
+
+func TestStablePrefix(t *testing.T) {
+	onBackends(t, func(enginetest.Part) suite { return enginetest.StablePrefix })
+}
+
+func TestSeveralBlobs(t *testing.T) {
+	onBackends(t, func(enginetest.Part) suite { return enginetest.SeveralBlobs })
+}
+
+func TestCallOrder(t *testing.T) {
+	onBackends(t, func(enginetest.Part) suite { return enginetest.CallOrder })
+}
+
+func TestInputReads(t *testing.T) {
+	onBackends(t, func(enginetest.Part) suite { return enginetest.InputReads })
 }

@@ -43,6 +43,9 @@ func (h *Handler) fail(
 		if state, err = sessions.Load(ctx, key.ID); err != nil {
 			return false, err
 		}
+		if err := h.checkSupport(state); err != nil {
+			return false, err
+		}
 		if fails, err := still(sessions, state); err != nil || !fails {
 			return false, err
 		}
@@ -85,6 +88,7 @@ func (c *closer) fail(ctx context.Context, state *session.State, why *session.Er
 	if err != nil {
 		return false, err
 	}
+	c.h.tasksAdded(p.start.Tasks)
 	c.h.logEnd(ctx, state, started.Run.ID, p.start.Outcome)
 	// From here on the session has failed. If the rest cannot be done, the next sweep
 	// of a process that knows the agent does it.
@@ -103,7 +107,7 @@ func (c *closer) planFailure(ctx context.Context, state *session.State, why *ses
 		Owner: c.h.owner, TTL: c.h.cfg.LeaseTTL,
 		Run: session.Run{
 			ID: runID, Kind: session.RunResume, Status: session.RunRunning, Agent: state.Agent, Runtime: c.h.cfg.Runtime,
-			PreviousRunID: state.CurrentRunID,
+			PreviousRunID: state.CurrentRunID, Requires: state.Requires,
 		},
 		Change: session.Change{Status: session.Failed, Outcome: outcome},
 	}}
@@ -119,7 +123,7 @@ func (c *closer) planFailure(ctx context.Context, state *session.State, why *ses
 		p.start.Children = append(p.start.Children, ref)
 	}
 	var err error
-	if p.history, err = c.sessions.AllMessages(ctx, state.ID); err != nil {
+	if p.history, err = session.ReadView(ctx, c.sessions, state); err != nil {
 		return nil, err
 	}
 	if state.SuspendedStep != "" {
@@ -139,8 +143,15 @@ func (c *closer) planFailure(ctx context.Context, state *session.State, why *ses
 	case !errors.Is(err, session.ErrNotFound):
 		return nil, err
 	}
-	p.transcript, err = session.NewTranscript(append(p.history, p.start.Messages...))
-	return p, err
+	if p.transcript, err = p.history.Transcript(p.start.Messages...); err != nil {
+		return nil, err
+	}
+	if agent := c.finishing(ctx, state); agent != nil {
+		run := p.start.Run
+		run.Turn = state.Turn + 1
+		c.endTasks(ctx, agent, state, run, p.transcript, &p.start.Change)
+	}
+	return p, nil
 }
 
 // announceFailure ends what the session waited for and tells the stream and the hooks
@@ -151,7 +162,7 @@ func (c *closer) announceFailure(ctx context.Context, state *session.State, p *p
 	t := c.h.newTurn(c.h.agentOr(ctx, state), nil, state, started.Run, started.Lease.Fence(), new(atomic.Int64))
 	t.transcript, t.patches, t.ended = p.transcript, p.patches, p.start.Outcome
 	t.state.Finish(t.ended)
-	c.h.hold(t) // a start of the next turn in this process waits for it
+	c.h.hold(ctx, t) // a start of the next turn in this process waits for it
 	defer c.h.drop(t)
 	t.reportEndedWaits(ctx, p.endedWaits)
 	err := c.h.tree(c.sessions).endAwaited(ctx, state.ID, t.ended)
@@ -171,6 +182,9 @@ func (c *closer) announceFailure(ctx context.Context, state *session.State, p *p
 // EndAborted ends a run that no process drives, if an abort was requested. If the
 // agent is not registered here, no hooks are called.
 func (h *Handler) EndAborted(ctx context.Context, due session.Due) error {
+	if err := session.CheckFeatures(due.ID, due.Requires, h.cfg.Features); err != nil {
+		return err
+	}
 	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
 	stop, err := sessions.StopRequest(ctx, due.ID, due.RunID)
 	if err != nil || stop == nil || stop.Kind != session.StopAbort {

@@ -129,3 +129,68 @@ func TestCommitThatPanics(t *testing.T) {
 		t.Errorf("the session is %s: %v", state.Status, state.Error)
 	}
 }
+
+// finishing is an extension that counts how often it is asked for tasks after a run.
+type finishing struct{ asked atomic.Int64 }
+
+func (f *finishing) Name() string { return "finishing" }
+
+func (f *finishing) Attach(context.Context, *helix.Turn) (*helix.Attachment, error) {
+	return &helix.Attachment{}, nil
+}
+
+func (f *finishing) Finish(context.Context, *helix.Turn, *session.Outcome) ([]session.Task, error) {
+	f.asked.Add(1)
+	return []session.Task{{Kind: "k"}}, nil
+}
+
+// An effect whose last commit fails is delivered again: extensions are not asked again for
+// the tasks of the run, whether it suspends, completes, fails or is stopped.
+func TestTasksOfCommitThatFails(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		step   scripted.Step
+		commit int // the run's last commit
+		stop   bool
+	}{
+		"suspends":  {scripted.Call("choose", struct{}{}), 2, false},
+		"completes": {scripted.Text("done"), 1, false},
+		"fails":     {scripted.Fail("provider_error", false, "no"), 1, false},
+		"stopped":   {scripted.Text("done"), 1, true},
+		"calls":     {scripted.Call("finish", struct{}{}), 2, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			faults := storetest.NewFaults(memory.New(memory.Config{}))
+			faults.Fail(func(op storetest.Op) storetest.When {
+				if op.Name == "Commit" && op.Nth >= c.commit && op.Nth < c.commit+10 { // more often than one write is tried
+					return storetest.Before
+				}
+				return storetest.Pass
+			})
+			x := &finishing{}
+			agent := &helix.Agent{
+				Name: "agent", Model: scripted.New(c.step), Extensions: []helix.Extension{x},
+				Tools: []helix.Tool{
+					{Name: "choose", Execute: helix.OnClient[struct{}]()},
+					{Name: "finish", FinishWith: true, Execute: helix.Func(func(context.Context, *helix.Call, struct{}) (int, error) { return 1, nil })},
+				},
+			}
+			h := engine.NewHandler(engine.Config{Backend: faults, Runtime: "test"})
+			tried := 0
+			turn(t, h, agent, func(e machine.Effect) (machine.Result, error) {
+				if c.stop {
+					h.Signal(e.RunID, session.Stop{RunID: e.RunID, Kind: session.StopInterrupt})
+				}
+				r, err := h.Handle(t.Context(), e)
+				for ; session.IsRetryable(err) && tried < 10; tried++ {
+					r, err = h.Handle(t.Context(), e)
+				}
+				return r, err
+			})
+			if tried == 0 || x.asked.Load() != 1 {
+				t.Errorf("the extension was asked %d times, and an effect was repeated %d times", x.asked.Load(), tried)
+			}
+		})
+	}
+}

@@ -27,12 +27,21 @@ type flight struct {
 	// round is the last round in which answers were gathered, and gathered its result.
 	round    int
 	gathered machine.Result
+	// tasks are those that follow the run if it suspends in the round tasksRound. They are
+	// kept, so that extensions are not asked again when the effect is delivered again.
+	tasks      []session.Task
+	tasksRound int
 }
 
 // waits reports whether the step has calls that may have to wait for a person or an
 // agent.
 func (f *flight) waits() bool {
 	return slices.ContainsFunc(f.calls, func(c *call) bool { return machine.Waits(c.Kind) })
+}
+
+// holdsUp reports whether a serial call has others behind it that have not ended.
+func (f *flight) holdsUp(c *call) bool {
+	return slices.ContainsFunc(f.calls[c.Index+1:], func(other *call) bool { return other.Serial && other.settled == nil })
 }
 
 // call is one call of the step in flight.
@@ -46,6 +55,7 @@ type call struct {
 	child     *calledAgent   // what is known of the agent that the call is for
 	companion *companionCall // what the call asks of a companion, once that is known
 	writes    session.Writes // by hooks, before another agent was called
+	asked     *question      // what it asks, until answers are gathered
 	// waitReported is set when it was reported how long the call waited.
 	waitReported bool
 
@@ -74,6 +84,9 @@ type settled struct {
 	stored  bool // the row in the store has it
 	// output is what the tool returned to this process, if the message was made of it.
 	output json.RawMessage
+	// whole is the result of a FinishWith call, if the message has only a preview of it and
+	// this process knows it; see wholeOutputs.
+	whole json.RawMessage
 }
 
 // json is the result that watchers see.
@@ -89,7 +102,8 @@ func (s *settled) json() json.RawMessage {
 func (f *flight) plan() []machine.PlannedCall {
 	plan := make([]machine.PlannedCall, len(f.calls))
 	for i, c := range f.calls {
-		plan[i] = machine.PlannedCall{ID: c.ID, Kind: c.Kind, Last: c.FinishWith}
+		// A serial call that has its result holds up no other.
+		plan[i] = machine.PlannedCall{ID: c.ID, Kind: c.Kind, Last: c.FinishWith, Serial: c.Serial && c.settled == nil}
 	}
 	return plan
 }
@@ -146,7 +160,11 @@ func (f *flight) output() (json.RawMessage, bool) {
 		}
 	}
 	for _, c := range f.calls {
-		if c.FinishWith && c.settled.err == nil {
+		switch {
+		case !c.FinishWith || c.settled.err != nil:
+		case c.settled.whole != nil:
+			return c.settled.whole, true
+		default:
 			return c.settled.message.Parts[0].ResultJSON(), true
 		}
 	}
@@ -180,17 +198,17 @@ func (f *flight) resolutions() (resolve []session.Resolution, waits []string) {
 		if c.pending == nil {
 			continue
 		}
-		r := session.Resolution{CallID: c.ID, State: session.PendingAbandoned}
+		r := session.Resolution{CallID: c.pending.CallID, State: session.PendingAbandoned}
 		switch {
 		case c.expired:
 			r.State = session.PendingTimedOut
-			waits = append(waits, c.ID)
+			waits = append(waits, r.CallID)
 		case c.pending.State == session.PendingAnswered:
 			r.State = session.PendingConsumed
 		case !c.pending.Open(): // it has ended before
 			continue
 		default:
-			waits = append(waits, c.ID)
+			waits = append(waits, r.CallID)
 		}
 		resolve = append(resolve, r)
 	}
@@ -220,11 +238,19 @@ func (c *call) declined() bool {
 	return c.settled.err.Code == session.CodeToolDenied || c.settled.err.Code == session.CodeToolNotRun
 }
 
-// approvedBy reports whether a person approved the call, as the entry of its wait
-// says.
-func (c *call) approvedBy(p *session.Pending) bool {
-	return c.Kind == session.CallApproval && p != nil && p.State == session.PendingAnswered &&
-		p.Response != nil && p.Response.Kind == session.PendingApproval && p.Response.Approved
+// releasedBy reports whether a person's answer lets the call run: an approval, or the
+// answer to its question.
+func (c *call) releasedBy(p *session.Pending) bool {
+	if p == nil || p.State != session.PendingAnswered || p.Response == nil {
+		return false
+	}
+	switch c.Kind {
+	case session.CallApproval:
+		return p.Response.Kind == session.PendingApproval && p.Response.Approved
+	case session.CallQuestion:
+		return p.Response.Kind == session.PendingQuestion
+	}
+	return false
 }
 
 // timedOut reports whether nobody answered the call in time. That is in the entry of
@@ -262,7 +288,7 @@ func (c *call) ends(chunk *stream.Chunk) {
 	part := &c.settled.message.Parts[0]
 	chunk.Kind, chunk.CallID, chunk.Tool, chunk.Error, chunk.Success = stream.ToolEnd, c.ID, c.Tool, part.Error, part.Error == nil
 	if part.Error == nil {
-		chunk.Result = c.settled.json()
+		chunk.Result, chunk.Data = c.settled.json(), c.settled.message.Metadata[session.MetaEvicted]
 	}
 }
 

@@ -22,20 +22,26 @@ type Config struct {
 	Backend store.Backend
 	// Runtime names the runtime. Runs record it, and only that runtime recovers them.
 	Runtime string
+	// Features are the abilities that this process has; see [session.Run.Requires].
+	// Defaults to all of [session.Features].
+	Features []string
 	// LeaseTTL is how long a lease holds without renewal. 0 means that leases never expire.
 	LeaseTTL time.Duration
 	// Hooks are called before the agent's own.
 	Hooks *helix.Hooks
 	// Usage receives usage entries. Defaults to none.
 	Usage usage.Sink
+	// Observers receive the start and the end of each activity.
+	Observers []helix.Observer
 	// ModelRetries is how often a retryable model error is retried, after
 	// RetryBackoff, twice that, and so on, with jitter. They default to 3 and 1
 	// second; a negative number of retries is none.
 	ModelRetries int
 	RetryBackoff time.Duration
-	// MaxResult is the largest tool result in bytes. Defaults to 1,000,000.
+	// MaxResult is the largest tool result in bytes, unless the agent evicts larger ones; see
+	// [helix.MaxEvicted]. Defaults to 1,000,000.
 	MaxResult int
-	// MaxSession is how many bytes a session may have, messages and stream together.
+	// MaxSession is how many bytes a session may have, messages, stream and blobs together.
 	// A larger one accepts no new message, and its run fails before the next model
 	// call. Defaults to 64 MiB; a negative number is no limit.
 	MaxSession int64
@@ -44,6 +50,9 @@ type Config struct {
 	// because a client that reloads needs them. A reader that is behind sees the gap,
 	// as after [stream.Manager.Trim]. Defaults to 0, which keeps all.
 	MaxChunks int64
+	// TrimStreams and CleanCalls are those of [helix.TaskOptions].
+	TrimStreams time.Duration
+	CleanCalls  time.Duration
 	// FlushEvery is how long small chunks are held back to be written together.
 	// Defaults to 25 milliseconds.
 	FlushEvery time.Duration
@@ -60,6 +69,8 @@ type Config struct {
 	// Resume and Retry begin the runs that a [Handle] asks for.
 	Resume func(ctx context.Context, key session.Key, opts helix.ResumeOptions) (helix.Run, error)
 	Retry  func(ctx context.Context, key session.Key, opts helix.RetryOptions) (helix.Run, error)
+	// TasksAdded, if set, is called when tasks were stored with a commit.
+	TasksAdded func()
 	// Logger defaults to none.
 	Logger *slog.Logger
 }
@@ -94,9 +105,16 @@ type Handler struct {
 	mu    sync.Mutex
 	turns map[string]*turn // by run id; guarded by mu
 
+	observers  observers   // never changes
+	readResult *helix.Tool // of agents that evict; never changes
+
+	compactions *compactions // guards itself
+
 	// undeclared holds the names of agents that write state without declaring any, so that
 	// each is logged once. It guards itself.
 	undeclared sync.Map
+	// digests holds a *promptDigest for each agent that was asked. It guards itself.
+	digests sync.Map
 }
 
 // NewHandler returns a handler.
@@ -106,6 +124,9 @@ func NewHandler(cfg Config) *Handler {
 	}
 	if cfg.Usage == nil {
 		cfg.Usage = usage.SinkFunc(func(context.Context, usage.Entry) {})
+	}
+	if cfg.Features == nil {
+		cfg.Features = session.Features()
 	}
 	if cfg.ModelRetries == 0 {
 		cfg.ModelRetries = 3
@@ -128,6 +149,7 @@ func NewHandler(cfg Config) *Handler {
 	return &Handler{
 		Registry: newRegistry(cfg.Backend.Sessions(), cfg.Logger),
 		cfg:      cfg, log: cfg.Logger, owner: session.NewOwner(cfg.Runtime), turns: map[string]*turn{},
+		observers: observers{list: cfg.Observers, log: cfg.Logger}, readResult: newReadResult(), compactions: newCompactions(),
 	}
 }
 
@@ -146,6 +168,7 @@ func (h *Handler) Handle(ctx context.Context, of machine.Effect) (machine.Result
 		return machine.Result{}, err
 	}
 	var r machine.Result
+	ctx = t.inTurn(ctx)
 	err = usercode.Guard(func() (err error) {
 		r, err = t.handle(ctx, e)
 		return err
@@ -183,7 +206,7 @@ func (t *turn) handle(ctx context.Context, e effect) (machine.Result, error) {
 		}
 		return t.callModel(ctx, e)
 	case machine.CallTool, machine.CallChild:
-		return machine.Result{}, t.callTool(ctx, e)
+		return t.callTool(ctx, e)
 	case machine.Gather:
 		return t.gather(ctx, e)
 	case machine.CommitStep:
@@ -235,22 +258,25 @@ func (h *Handler) held(runID string) (*turn, bool) {
 	return t, ok
 }
 
-func (h *Handler) hold(t *turn) {
+// hold keeps a turn whose effects this process carries out, with the values of ctx.
+func (h *Handler) hold(ctx context.Context, t *turn) {
+	t.begin(ctx)
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if old := h.turns[t.run.ID]; old != nil {
+	old := h.turns[t.run.ID]
+	h.turns[t.run.ID] = t
+	h.mu.Unlock()
+	if old != nil {
 		old.finish()
 	}
-	h.turns[t.run.ID] = t
 }
 
 func (h *Handler) drop(t *turn) {
 	t.out.Discard()
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	if h.turns[t.run.ID] == t {
 		delete(h.turns, t.run.ID)
 	}
+	h.mu.Unlock()
 	t.finish()
 }
 

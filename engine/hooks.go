@@ -10,7 +10,6 @@ import (
 	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/internal/userstate"
-	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/session"
 )
 
@@ -117,9 +116,14 @@ func messageHook(ctx context.Context, m session.Message) hookCall {
 	}
 }
 
+// changeRequests reports whether there is a hook that may change or refuse a model call.
+func (r *hookRunner) changeRequests() bool {
+	return slices.ContainsFunc(r.sets, func(hooks *helix.Hooks) bool { return hooks.BeforeLLMCall != nil })
+}
+
 // beforeModel announces a model call. Hooks may change the request, or refuse it
 // with an error.
-func (r *hookRunner) beforeModel(ctx context.Context, key string, request *llm.Request, attempt int) error {
+func (r *hookRunner) beforeModel(ctx context.Context, key string, event helix.BeforeLLMCallEvent) error {
 	if r.none() {
 		return nil
 	}
@@ -128,7 +132,7 @@ func (r *hookRunner) beforeModel(ctx context.Context, key string, request *llm.R
 		if hooks.BeforeLLMCall == nil {
 			return nil
 		}
-		return hooks.BeforeLLMCall(ctx, h, helix.BeforeLLMCallEvent{Request: request, Attempt: attempt})
+		return hooks.BeforeLLMCall(ctx, h, event)
 	})
 	writes, draftErr := draft.Close()
 	if err = errors.Join(err, draftErr); err != nil {
@@ -139,7 +143,7 @@ func (r *hookRunner) beforeModel(ctx context.Context, key string, request *llm.R
 }
 
 // afterModel announces a reply.
-func (r *hookRunner) afterModel(ctx context.Context, key string, response *llm.Response, took time.Duration) {
+func (r *hookRunner) afterModel(ctx context.Context, key string, event helix.AfterLLMCallEvent) {
 	if r.none() {
 		return
 	}
@@ -147,7 +151,7 @@ func (r *hookRunner) afterModel(ctx context.Context, key string, response *llm.R
 		if hooks.AfterLLMCall == nil {
 			return nil
 		}
-		return hooks.AfterLLMCall(ctx, h, helix.AfterLLMCallEvent{Response: response, Took: took})
+		return hooks.AfterLLMCall(ctx, h, event)
 	})
 }
 
@@ -184,7 +188,7 @@ func (r *hookRunner) beforeClientTools(ctx context.Context, runID string, f *fli
 		if c.Kind != session.CallClient {
 			continue
 		}
-		key := machine.Effect{Kind: machine.CallTool, RunID: runID, Step: f.step, CallID: c.ID}.Key()
+		key := callKey(runID, f.step, c)
 		draft := r.draft(r.written)
 		err := r.beforeTool(ctx, key, c, draft)
 		writes, draftErr := draft.Close()
@@ -219,14 +223,15 @@ func (r *hookRunner) beforeAgent(ctx context.Context, key string, c *call) (sess
 // stateChanged announces what a call wrote and returns the writes of the call and of
 // the hooks together. earlier is what the call saw.
 func (r *hookRunner) stateChanged(ctx context.Context, key string, c *call, earlier []session.Writes, writes session.Writes) session.Writes {
-	if writes.Empty() || r.none() {
+	public := writes.Public()
+	if public.Empty() || r.none() {
 		return writes
 	}
 	more := r.observe(ctx, "OnStateChange", key, append(earlier, writes), func(hooks *helix.Hooks, h *helix.HookContext) error {
 		if hooks.OnStateChange == nil {
 			return nil
 		}
-		return hooks.OnStateChange(ctx, h, helix.StateChangeEvent{CallID: c.ID, Tool: c.Tool, Writes: writes})
+		return hooks.OnStateChange(ctx, h, helix.StateChangeEvent{CallID: c.ID, Tool: c.Tool, Writes: public})
 	})
 	return session.Compose(writes, more)
 }

@@ -53,7 +53,14 @@ type draftEnv struct{ draft *userstate.Draft }
 
 func (e *draftEnv) Draft() *userstate.Draft                      { return e.draft }
 func (e *draftEnv) Emit(string, json.RawMessage)                 {}
+func (e *draftEnv) EmitOwn(string, json.RawMessage)              {}
 func (e *draftEnv) RecordUsage(string, float64, json.RawMessage) {}
+func (e *draftEnv) View() []session.Message                      { return nil }
+func (e *draftEnv) PutBlob(context.Context, []byte) (string, error) {
+	return "", session.ErrNotSupported
+}
+
+func (e *draftEnv) Blob(context.Context, string) ([]byte, error) { return nil, session.ErrNotSupported }
 
 // noting is a set whose hooks note their calls under a name and append it to the
 // state; those in fails fail after that.

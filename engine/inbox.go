@@ -42,7 +42,7 @@ type lateAnswer struct {
 // consumeInbox adds what was sent to the session to the transcript, before the model
 // is asked.
 func (t *turn) consumeInbox(ctx context.Context, e effect) error {
-	if !t.inbox {
+	if !t.inbox || len(t.prepared) > 0 { // watchers saw the prepared messages, which nothing may come before
 		return nil
 	}
 	messages, took, err := readInbox(ctx, t.sessions, t.key.ID)
@@ -145,6 +145,12 @@ func lateText(late *lateAnswer) string {
 		answer = "it was not approved"
 	case r.Error != "":
 		answer = "the answer was an error: " + r.Error
+	case r.Declined:
+		answer = "the person did not want to answer its question"
+	case r.Kind == session.PendingQuestion && r.Answer == nil:
+		answer = "what it asked for was done. Call the tool again if it is still wanted"
+	case r.Kind == session.PendingQuestion:
+		answer = "the answer to its question was: " + string(r.Answer) + ". Call the tool again if it is still wanted"
 	}
 	return fmt.Sprintf("Notice: the call of %s that had timed out has been answered since; %s.", late.Tool, answer)
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/internal/retry"
@@ -30,6 +31,9 @@ func (t *turn) callModel(ctx context.Context, e effect) (machine.Result, error) 
 	if t.flight != nil {
 		return t.replyStep(e).send(ctx, t.flight)
 	}
+	if err := t.sendMarker(ctx); err != nil {
+		return machine.Result{}, err
+	}
 	if stop := t.stops.requested(); stop != nil {
 		return t.endStopped(ctx, e, stop, modelReply{})
 	}
@@ -37,21 +41,48 @@ func (t *turn) callModel(ctx context.Context, e effect) (machine.Result, error) 
 	if err := t.consumeInbox(ctx, e); err != nil {
 		return machine.Result{}, err
 	}
-	if err := t.h.cfg.checkSize(t.size()); err != nil {
+	if err := t.compact(ctx, e); err != nil {
+		return t.cutShort(ctx, e, err)
+	}
+	if err := t.checkSize(ctx); err != nil {
+		if session.IsRetryable(err) || ctx.Err() != nil {
+			return machine.Result{}, err
+		}
 		return t.endFailed(ctx, e.Key(), session.AsError(err), false)
 	}
 	m := &modelCall{t: t, e: e}
-	reply, err := m.generate(ctx)
-	switch {
-	case err == nil:
-		return t.replyStep(e).accept(ctx, reply)
-	case t.stops.requested() != nil && errors.Is(err, errStopped):
-		return t.endStopped(ctx, e, t.stops.requested(), reply)
-	case ctx.Err() != nil:
-		return machine.Result{}, context.Cause(ctx) // the process shuts down: the one that recovers the turn asks again
+	for {
+		written := t.hooks.written
+		reply, err := m.generate(ctx)
+		switch {
+		case err == nil:
+			return t.replyStep(e).accept(ctx, reply)
+		case t.stops.requested() != nil && errors.Is(err, errStopped):
+			return t.endStopped(ctx, e, t.stops.requested(), reply)
+		case ctx.Err() != nil:
+			return machine.Result{}, context.Cause(ctx) // the process shuts down: the one that recovers the turn asks again
+		}
+		t.discardAttempt(reply.attempt, err)
+		failure := session.AsError(err)
+		if t.overflows(err) {
+			t.hooks.written = written // hooks are told of the shorter prompt as of the first attempt
+			if failure, err = t.relieve(ctx, e, err); err != nil {
+				return t.cutShort(ctx, e, err)
+			}
+		}
+		if failure != nil {
+			return t.endFailed(ctx, e.Key(), failure, false)
+		}
 	}
-	t.discardAttempt(reply.attempt, err)
-	return t.endFailed(ctx, e.Key(), session.AsError(err), false)
+}
+
+// cutShort ends a compaction that did not end: because of a stop, or of an error after which
+// the effect is tried again.
+func (t *turn) cutShort(ctx context.Context, e effect, err error) (machine.Result, error) {
+	if stop := t.stops.requested(); stop != nil && errors.Is(err, errStopped) {
+		return t.endStopped(ctx, e, stop, modelReply{})
+	}
+	return machine.Result{}, err
 }
 
 // past is the result of an effect that was handled before and is delivered again:
@@ -74,18 +105,27 @@ func (t *turn) discardAttempt(attempt int, err error) {
 // modelCall is one effect's call of the model. It belongs to the goroutine that
 // handles the effect.
 type modelCall struct {
-	t *turn
-	e effect
+	t        *turn
+	e        effect
+	attempts int // so far, with all prompts
 }
 
-// generate asks the model until it replies, is stopped, or has failed too often.
+// generate asks the extensions what they add, and then the model until it replies, is
+// stopped, or has failed too often.
 func (m *modelCall) generate(ctx context.Context) (modelReply, error) {
 	ctx, cancel := m.t.stops.watch(ctx)
 	defer cancel()
+	if _, err := m.t.tools.attach(ctx, m.e.Key()); err != nil {
+		return modelReply{}, err
+	}
+	if err := m.t.prepare(ctx, m.e); err != nil {
+		return modelReply{}, err
+	}
 	cfg := &m.t.h.cfg
 	for attempt := 1; ; attempt++ {
+		m.attempts++
 		reply, err := m.attempt(ctx, attempt)
-		reply.attempt = attempt
+		reply.attempt = m.attempts
 		if err == nil {
 			return reply, nil
 		}
@@ -99,11 +139,11 @@ func (m *modelCall) generate(ctx context.Context) (modelReply, error) {
 		if wait > maxRetryAfter {
 			return reply, err
 		}
-		m.t.discardAttempt(attempt, err)
+		m.t.discardAttempt(reply.attempt, err)
 		m.t.h.log.WarnContext(ctx, "model.retried",
-			m.t.attrs("attempt", attempt, "wait", wait, "error", err)...)
+			m.t.attrs("attempt", reply.attempt, "wait", wait, "error", err)...)
 		if err := retry.Sleep(ctx, wait); err != nil {
-			return modelReply{attempt: attempt}, err
+			return modelReply{attempt: reply.attempt}, err
 		}
 	}
 }
@@ -126,10 +166,10 @@ func backoff(base time.Duration, attempt int, err error, random func(n time.Dura
 	return wait/2 + random(wait/2+1)
 }
 
-// attempt asks the model once.
+// attempt asks the model once, for the first time or again with the same prompt.
 func (m *modelCall) attempt(ctx context.Context, attempt int) (modelReply, error) {
 	t, e := m.t, m.e
-	in := &promptInput{key: e.Key(), step: e.Step, finishOnly: e.Finish, transcript: t.transcript, written: t.hooks.written}
+	in := t.promptInput(e)
 	request, err := t.prompts.request(ctx, in)
 	if err != nil {
 		return modelReply{}, err
@@ -139,22 +179,30 @@ func (m *modelCall) attempt(ctx context.Context, attempt int) (modelReply, error
 		return modelReply{}, err
 	}
 	request.Retries = max(0, t.h.cfg.ModelRetries-attempt+1)
-	if err := t.hooks.beforeModel(ctx, e.Key(), request, attempt); err != nil {
+	t.context.chose(model)
+	if err := t.hooks.beforeModel(ctx, e.Key(), helix.BeforeLLMCallEvent{Request: request, Attempt: attempt}); err != nil {
 		return modelReply{}, err
 	}
 
+	attempt = m.attempts // from here on it identifies the attempt
 	t.emit(stream.Chunk{Kind: stream.StepStarted, MessageID: session.ReplyID(t.run.ID, e.Step), Attempt: attempt})
 	began := time.Now()
-	reply, err := m.ask(ctx, model, request)
+	prompt := t.h.digestPrompt(request)
+	inner, seen := t.observe(ctx, helix.ActivityModel, e.Key(), t.agent.Name, "", attempt)
+	reply, err := m.ask(inner, model, request)
+	reply.prompt = prompt
 	took := time.Since(began)
 	if err == nil {
 		err = checkReply(reply.Response)
+	}
+	if seen != nil {
+		seen.end(m.ending(ctx, reply.Response, err))
 	}
 	m.record(ctx, attempt, reply.Response, took, err == nil)
 	if err != nil {
 		return reply, m.classify(ctx, err)
 	}
-	t.hooks.afterModel(ctx, e.Key(), reply.Response, took)
+	t.hooks.afterModel(ctx, e.Key(), helix.AfterLLMCallEvent{Response: reply.Response, Took: took})
 	return reply, nil
 }
 
@@ -223,7 +271,7 @@ func (m *modelCall) emitDelta(d llm.Delta) {
 // record reports the usage of an attempt and keeps it for the next commit.
 func (m *modelCall) record(ctx context.Context, attempt int, r *llm.Response, took time.Duration, ok bool) {
 	entry := usage.Entry{
-		ID: m.e.Key() + "/" + strconv.Itoa(attempt), Kind: usage.Tokens, Duration: took, Success: ok,
+		ID: m.t.underLease(m.e.Key() + "/" + strconv.Itoa(attempt)), Kind: usage.Tokens, Duration: took, Success: ok,
 		Usage: session.Usage{ModelCalls: 1},
 	}
 	if r != nil {
@@ -233,6 +281,19 @@ func (m *modelCall) record(ctx context.Context, attempt int, r *llm.Response, to
 	}
 	m.t.used = m.t.used.Add(entry.Usage)
 	m.t.usage.record(ctx, m.e.Step, entry)
+}
+
+// ending is how an attempt ended, for observers.
+func (m *modelCall) ending(ctx context.Context, r *llm.Response, err error) helix.Ending {
+	var e helix.Ending
+	if err != nil {
+		e.Error = session.AsError(m.classify(ctx, err))
+	}
+	if r != nil {
+		e.Model, e.Usage = r.Model, r.Usage
+	}
+	e.Usage.ModelCalls = 1
+	return e
 }
 
 // classify gives a code to an error to which the adapter gave none, and bounds its

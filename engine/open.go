@@ -108,6 +108,9 @@ func (r *OpenRequest) check() error {
 		if err := messages[i].Check(); err != nil {
 			return err
 		}
+		if err := messages[i].CheckPublic(); err != nil {
+			return err
+		}
 		if err := session.CheckTime("message time", messages[i].At); err != nil {
 			return err
 		}
@@ -182,6 +185,9 @@ func (o *opening) open(ctx context.Context) (*Opened, error) {
 		if req.rest, err = o.rebranch(ctx); err != nil {
 			return nil, err
 		}
+	}
+	if err := o.h.checkSupport(o.state); err != nil {
+		return nil, err
 	}
 	if o.state.Status == session.Paused && req.plainResume() {
 		if run, err := o.unpause(ctx); err != nil || run != nil {

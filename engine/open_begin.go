@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -19,7 +20,7 @@ func (o *opening) start(ctx context.Context) (started *session.Started, shown *s
 		base := stream.Chunk{
 			AgentID: o.state.ID, AgentType: o.state.Agent, RunID: o.req.RunID, At: time.Now().UTC(), Turn: o.state.Turn + 1,
 		}
-		first, messages := initialMessages(o.p.transcript.Messages(), o.req.RunID)
+		first, messages, _ := initialMessages(o.p.transcript, o.req.RunID)
 		chunks := openingChunks(base, &o.p.start.Run, first, messages, nil, o.p.patches, backend.Streams().Limits().MaxChunk)
 		started, shown, err = backend.StartRun(ctx, &store.StartRun{
 			Tenant: o.req.Tenant, StartRun: &o.p.start, Batch: openingBatch(o.state.ID, o.req.RunID, chunks),
@@ -66,7 +67,7 @@ func (o *opening) begin(ctx context.Context, started *session.Started, shown *st
 	if started.Stop != nil {
 		t.stops.request(started.Stop)
 	}
-	o.h.hold(t)
+	o.h.hold(ctx, t)
 	t.reportEndedWaits(ctx, o.p.endedWaits)
 	if shown != nil {
 		t.trimmed = shown.Floor
@@ -87,7 +88,7 @@ func (t *turn) ready(ctx context.Context, req *OpenRequest, p *plan) error {
 		return err
 	}
 	if p.resumes {
-		if err := t.stepLoader().load(ctx, p.history); err != nil {
+		if err := t.stepLoader().load(ctx, p.history.Messages); err != nil {
 			return err
 		}
 		for _, c := range t.flight.calls {
@@ -119,13 +120,16 @@ func (t *turn) openStream(ctx context.Context) error {
 		}
 		t.trimmed = info.Floor
 	}
+	first, messages, held := t.initialMessages()
+	if !held {
+		return nil // the run has committed since, after the stream showed its beginning
+	}
 	base := t.out.Config().Base
 	base.At, base.Turn = t.run.StartedAt, t.run.Turn
 	answered, err := t.answeredCalls(ctx)
 	if err != nil {
 		return err
 	}
-	first, messages := t.initialMessages()
 	chunks := openingChunks(base, &t.run, first, messages, answered, t.patches, t.streams.Limits().MaxChunk)
 	return t.out.Order(ctx, openingBatch(t.key.ID, t.run.ID, chunks))
 }
@@ -181,25 +185,35 @@ func openingChunks(
 }
 
 // initialMessages returns the messages with which the run began, and how many came
-// before them.
-func (t *turn) initialMessages() (int, []session.Message) {
-	messages := t.transcript.Messages()
+// before them. held is false if the transcript does not hold them, because a marker
+// of this run has taken their place.
+func (t *turn) initialMessages() (first int, messages []session.Message, held bool) {
 	if t.resumes { // it began with none; the messages at the end are results
-		return len(messages), nil
+		return t.transcript.Len(), nil, true
 	}
-	return initialMessages(messages, t.run.ID)
+	return initialMessages(t.transcript, t.run.ID)
 }
 
-func initialMessages(messages []session.Message, runID string) (int, []session.Message) {
+func initialMessages(t *session.Transcript, runID string) (int, []session.Message, bool) {
+	messages := t.Messages()
 	first := len(messages)
 	for first > 0 && messages[first-1].RunID == runID {
 		first--
 	}
+	if first == 0 && t.Before() > 0 {
+		return 0, nil, false
+	}
 	last := first
-	for last < len(messages) && messages[last].Role != session.RoleAssistant {
+	for last < len(messages) && !endsInput(&messages[last], runID) {
 		last++
 	}
-	return first, messages[first:last]
+	return t.Before() + first, messages[first:last], true
+}
+
+// endsInput reports whether a message of a run is the first one with which the run did not
+// begin.
+func endsInput(m *session.Message, runID string) bool {
+	return m.Role == session.RoleAssistant || m.Compaction() != nil || strings.HasPrefix(m.ID, runID+preparedInfix)
 }
 
 // Opened returns a turn that this process drives, at its current position, or nil. No effect of

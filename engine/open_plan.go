@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -13,7 +14,7 @@ import (
 // plan is how a turn will start.
 type plan struct {
 	start      session.StartRun
-	history    []session.Message // before the start's own messages
+	history    session.Tail      // before the start's own messages
 	answers    []session.Message // to the calls that an earlier run left open
 	endedWaits []endedWait       // the waits for people that the start ends
 	patches    []session.Patch   // what the start changes in custom state
@@ -28,12 +29,16 @@ type plan struct {
 // prepares the write.
 func (o *opening) plan(ctx context.Context) error {
 	req, state := o.req, o.state
+	needs := requires(req.Agent)
+	if err := session.CheckFeatures(req.SessionID, needs, o.h.cfg.Features); err != nil {
+		return err
+	}
 	p := &plan{doc: state.Custom, start: session.StartRun{
 		SessionID: req.SessionID, ExpectVersion: state.Version, ExpectRun: state.CurrentRunID,
 		Owner: o.h.owner, TTL: o.h.cfg.LeaseTTL, Resumes: req.Kind == session.RunResume,
 		Run: session.Run{
 			ID: req.RunID, Kind: req.Kind, Status: session.RunRunning, Agent: req.Agent.Name, Runtime: o.h.cfg.Runtime,
-			RequestID: req.RequestID, PreviousRunID: state.CurrentRunID,
+			RequestID: req.RequestID, PreviousRunID: state.CurrentRunID, Requires: needs,
 		},
 	}}
 	o.p = p
@@ -45,6 +50,13 @@ func (o *opening) plan(ctx context.Context) error {
 	} else if err := o.planExisting(ctx); err != nil {
 		return err
 	}
+	if p.resumes { // what the step has in the store may need it, whatever the agent is now
+		for _, name := range state.Requires {
+			if !slices.Contains(needs, name) {
+				p.start.Run.Requires = append(slices.Clip(p.start.Run.Requires), name)
+			}
+		}
+	}
 	if err := o.planStream(ctx); err != nil {
 		return err
 	}
@@ -52,14 +64,22 @@ func (o *opening) plan(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if p.transcript, err = session.NewTranscript(append(p.history, p.start.Messages...)); err != nil {
+	if p.transcript, err = p.history.Transcript(p.start.Messages...); err != nil {
 		return err
 	}
 	if p.transcript.Len() == 0 {
 		return errNoMessages
 	}
 	if len(req.messages()) > 0 { // a session without new messages may still finish what it waits for
-		if err := o.h.cfg.checkSize(p.transcript.Bytes() + p.streamed); err != nil {
+		size := p.transcript.Bytes() + p.streamed
+		if o.h.cfg.weighsBlobs(size) && state.Version > 0 {
+			blobs, err := o.h.cfg.Backend.Blobs().Tenant(req.Tenant).Size(ctx, state.ID)
+			if err != nil {
+				return err
+			}
+			size += blobs
+		}
+		if err := o.h.cfg.checkSize(size); err != nil {
 			return err
 		}
 	}
@@ -93,8 +113,7 @@ func (o *opening) planExisting(ctx context.Context) error {
 			return err
 		}
 	}
-	var err error
-	if o.p.history, err = o.sessions.AllMessages(ctx, o.req.SessionID); err != nil {
+	if err := o.readHistory(ctx); err != nil {
 		return err
 	}
 	if err := o.rewind(ctx); err != nil {
@@ -104,6 +123,17 @@ func (o *opening) planExisting(ctx context.Context) error {
 		return err
 	}
 	return o.p.complete(o.req.rest)
+}
+
+// readHistory reads what the model will be sent of the history, or all of it if the
+// start may rewind the session, perhaps to before the last marker.
+func (o *opening) readHistory(ctx context.Context) (err error) {
+	if o.req.Kind == session.RunRetry || (o.req.Kind == session.RunResume && o.req.Resume.Checkpoint != "") {
+		o.p.history.Messages, err = o.sessions.AllMessages(ctx, o.req.SessionID)
+	} else {
+		o.p.history, err = session.ReadView(ctx, o.sessions, o.state)
+	}
+	return err
 }
 
 // moveExpiry is the expiry that the start of a turn gives the session, or nil to keep
@@ -150,18 +180,18 @@ func (o *opening) rewind(ctx context.Context) error {
 		return session.ErrNotResumable.WithMessage("checkpoint %s was undone by a later rewind", to.ID)
 	}
 	o.p.start.Run.CheckpointID, o.p.start.Run.ResumedFrom = to.ID, to.ID
-	if to.MessageCount > len(o.p.history) {
+	if to.MessageCount > len(o.p.history.Messages) {
 		return session.ErrCorrupt.WithMessage("checkpoint %s is past the end of the transcript", to.ID)
 	}
 	keep := to.MessageCount
 	if o.req.Resume.ReplaceInput {
-		if keep = beforeInput(o.p.history[:keep]); keep == to.MessageCount {
+		if keep = beforeInput(o.p.history.Messages[:keep]); keep == to.MessageCount {
 			return session.ErrNotResumable.WithMessage("checkpoint %s does not end in messages that began a turn, so there is nothing to replace", to.ID)
 		}
 	} else if to.Version == o.state.Version {
 		return nil
 	}
-	o.p.history = o.p.history[:keep]
+	o.p.history.Messages = o.p.history.Messages[:keep]
 	o.p.start.KeepMessages = &keep
 	if to.State != nil {
 		o.p.doc = to.State.Clone()
@@ -171,11 +201,18 @@ func (o *opening) rewind(ctx context.Context) error {
 }
 
 // beforeInput is the number of messages before those with which a run began, if the
-// history ends with them.
+// history ends with them. Markers may follow them.
 func beforeInput(history []session.Message) int {
-	n := len(history)
-	for n > 0 && history[n-1].Role == session.RoleUser && history[n-1].RunID == history[len(history)-1].RunID {
+	last := len(history) - 1
+	for last >= 0 && history[last].Compaction() != nil {
+		last--
+	}
+	n := last + 1
+	for n > 0 && history[n-1].Role == session.RoleUser && history[n-1].RunID == history[last].RunID {
 		n--
+	}
+	if n == last+1 {
+		return len(history)
 	}
 	return n
 }
@@ -187,8 +224,9 @@ func (o *opening) planInput(ctx context.Context) error {
 	now := time.Now().UTC()
 	messages := p.answers
 	if !p.resumes && messages == nil {
-		messages = session.Heal(p.history, func(call session.Part) *session.Error {
-			if tool := toolByName(req.Agent, call.Tool); tool != nil && mayWait(tool) {
+		messages = session.Heal(p.history.Messages, func(call session.Part) *session.Error {
+			// If an extension cannot be asked, only the text of the error is less exact.
+			if tool, _ := toolOutside(ctx, req.Agent, call.Tool); tool != nil && mayWait(tool) {
 				return toolError(session.CodeAbandoned, "the session continued without an answer")
 			}
 			return toolError(session.CodeToolNotRun, "the call was not carried out")
@@ -206,7 +244,7 @@ func (o *opening) planInput(ctx context.Context) error {
 		given, p.start.Consume = append(given, sent...), took.Consume
 		p.start.Resolve = append(p.start.Resolve, took.Resolve...)
 	}
-	if len(given) == 0 && len(messages) == 0 && !p.resumes && endsInReply(p.history) {
+	if len(given) == 0 && len(messages) == 0 && !p.resumes && endsInReply(session.View(p.history.Messages)) {
 		// Providers require the last message to be the user's.
 		given = []session.Message{helix.Hidden(session.UserText("Continue where you stopped."))}
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/session"
@@ -30,18 +32,26 @@ func (h *Handler) TakeOver(ctx context.Context, due session.Due) (*Opened, error
 
 // recoverRun takes a run over. With force, the lease need not have expired; the
 // holder of a root's lease forces those of its children.
-func (h *Handler) recoverRun(ctx context.Context, due session.Due, force bool) (*Opened, error) {
+func (h *Handler) recoverRun(ctx context.Context, due session.Due, force bool) (_ *Opened, err error) {
+	if err := session.CheckFeatures(due.ID, due.Requires, h.cfg.Features); err != nil {
+		return nil, err
+	}
 	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
 	agent, err := h.makeAgent(ctx, sessions, due) // before the lease is taken, because a factory may fail for a while
 	if err != nil {
 		return nil, err
 	}
+	began := time.Now().UTC()
 	taken, err := sessions.TakeOver(ctx, &session.TakeOver{
 		SessionID: due.ID, RunID: due.RunID, Owner: h.owner, TTL: h.cfg.LeaseTTL, Epoch: due.Lease.Epoch,
 		Force: force,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("take over session %s: %w", due.ID, err)
+	}
+	if len(h.observers.list) > 0 {
+		_, seen := h.observers.begin(ctx, takeover(due, taken, began))
+		defer func() { seen.end(endingOf(err)) }()
 	}
 	t, err := h.load(ctx, due.Key, due.RunID, agent)
 	if err != nil && force && session.IsRetryable(err) {
@@ -73,6 +83,16 @@ func (h *Handler) recoverRun(ctx context.Context, due session.Due, force bool) (
 	opened := t.opened()
 	opened.Progressed = progressed
 	return opened, nil
+}
+
+// takeover is the activity of taking a run over.
+func takeover(due session.Due, taken *session.TakenOver, began time.Time) *helix.Activity {
+	key := due.RunID + "/takeover"
+	return &helix.Activity{
+		Kind: helix.ActivityTakeover, ID: key + "@" + strconv.FormatInt(taken.Lease.Epoch, 10), Name: due.Agent,
+		Scope:   helix.Scope{Tenant: due.Tenant, SessionID: due.ID, RunID: due.RunID, Agent: due.Agent, Key: key},
+		Attempt: taken.Attempts, Epoch: taken.Lease.Epoch, Began: began,
+	}
 }
 
 // recovered prepares a turn that was recovered to be driven. A run that was recovered
@@ -127,6 +147,9 @@ type Loss struct {
 func (h *Handler) Lost(ctx context.Context, due session.Due) (Loss, error) {
 	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
 	state, err := sessions.Load(ctx, due.ID)
+	if err == nil {
+		err = h.checkSupport(state)
+	}
 	if err != nil {
 		return Loss{}, err
 	}
@@ -238,26 +261,25 @@ func (h *Handler) load(ctx context.Context, key session.Key, runID string, agent
 			return nil, err
 		}
 	}
-	messages, err := sessions.AllMessages(ctx, key.ID)
+	history, err := session.ReadView(ctx, sessions, state)
 	if err != nil {
 		return nil, err
 	}
 	t := h.newTurn(agent, nil, state, *run, state.Lease.Fence(), new(atomic.Int64))
-	if t.transcript, err = session.NewTranscript(messages); err != nil {
+	if t.transcript, err = history.Transcript(); err != nil {
 		return nil, err
 	}
-	if run.Kind == session.RunResume && run.CheckpointID == "" && run.PreviousRunID != "" {
-		before, err := sessions.Run(ctx, key.ID, run.PreviousRunID)
-		if err != nil {
-			return nil, err
-		}
-		t.resumes = before.Status.Suspended()
+	if t.resumes, err = resumesStep(ctx, sessions, key.ID, run); err != nil {
+		return nil, err
+	}
+	if err := t.readInput(ctx); err != nil {
+		return nil, err
 	}
 	t.step, t.inbox = state.StepCount, true // the next model call reads the inbox
 	if run.Status.Ended() {
 		t.ended = run.Outcome
 	} else if len(t.transcript.Open()) > 0 {
-		if err := t.stepLoader().load(ctx, messages); err != nil {
+		if err := t.stepLoader().load(ctx, history.Messages); err != nil {
 			return nil, err
 		}
 	}
@@ -266,7 +288,7 @@ func (h *Handler) load(ctx context.Context, key session.Key, runID string, agent
 	} else if !errors.Is(err, session.ErrNotFound) {
 		return nil, err
 	}
-	h.hold(t) // before reading the stop request, so that none is missed
+	h.hold(ctx, t) // before reading the stop request, so that none is missed
 	stop, err := sessions.StopRequest(ctx, key.ID, runID)
 	if err != nil {
 		h.drop(t)

@@ -28,6 +28,7 @@ type Registry struct {
 	displaced map[weak.Pointer[helix.Agent]]bool // definitions that Replace put others in place of
 	factories map[string]helix.Factory
 	remotes   map[string]*standIn // by name
+	learned   []session.TaskKind  // tasks of agents that are not in agents
 }
 
 func newRegistry(sessions session.Store, log *slog.Logger) *Registry {
@@ -105,7 +106,7 @@ func (r *Registry) Replace(agents ...*helix.Agent) error {
 			r.displaced[weak.Make(known)] = true
 		}
 		delete(r.displaced, weak.Make(a)) // a definition may come back
-		delete(r.factories, name)
+		r.removeFactory(name)
 	}
 	maps.DeleteFunc(r.displaced, func(p weak.Pointer[helix.Agent], _ bool) bool { return p.Value() == nil })
 	r.warn(given)
@@ -171,8 +172,17 @@ func (r *Registry) Unregister(names ...string) {
 	defer r.mu.Unlock()
 	for _, name := range names {
 		delete(r.agents, name)
-		delete(r.factories, name)
+		r.removeFactory(name)
 		delete(r.remotes, name)
+	}
+}
+
+// removeFactory removes a factory. The tasks that this process can carry out then are
+// learned anew: the factory may have made agents of any name. The lock is held.
+func (r *Registry) removeFactory(name string) {
+	if r.factories[name] != nil {
+		delete(r.factories, name)
+		r.learned = nil
 	}
 }
 

@@ -124,15 +124,23 @@ func (r *relay) consume(ctx, away context.Context, item stream.Item) error {
 	}
 	c := item.Chunk
 	if r.mayWait(c) {
+		if err := r.checkTools(); err != nil {
+			return err
+		}
 		if err := r.flush(ctx); err != nil {
 			return err
 		}
-		if err := r.prepareEntries(ctx, away); err != nil {
+		if err := r.prepareEntries(ctx, away, c.Kind != stream.ToolStart); err != nil {
 			return err
 		}
 	}
-	r.batch = append(r.batch, r.localize(*c))
-	size := streamwriter.Weight(c)
+	local := r.localize(*c)
+	if err := r.asStored(ctx, &local); err != nil {
+		return err
+	}
+	streamwriter.Fit(&local, r.t.streams.Limits().MaxChunk)
+	r.batch = append(r.batch, local)
+	size := streamwriter.Weight(&local)
 	r.bytes += size
 	r.t.out.Config().Bytes.Add(int64(size))
 	if len(r.batch) >= relayBatch || r.bytes >= streamwriter.FlushBytes {
@@ -148,15 +156,21 @@ func (r *relay) mayWait(c *stream.Chunk) bool {
 	tool := c.AgentType + "/" + c.Tool
 	switch c.Kind {
 	case stream.ApprovalRequest:
-		return !r.waits[c.CallID]
+		return r.waits[c.CallID] == nil && !r.isUnknown(c.CallID)
+	case stream.Custom:
+		question := c.AsQuestion()
+		return question != nil && r.waits[question.ID] == nil && !r.isUnknown(question.ID)
 	case stream.ToolStart:
-		if r.waits[c.CallID] || r.remoteTools[tool] {
+		if r.waits[c.CallID] != nil || r.remoteTools[tool] {
+			return false
+		}
+		if _, again := r.candidates[c.CallID]; again && time.Since(r.askedAt) < unknownPause {
 			return false
 		}
 		r.candidates[c.CallID] = tool
 		return true
 	case stream.ToolEnd:
-		if tool, ok := r.candidates[c.CallID]; ok && !r.waits[c.CallID] {
+		if tool, ok := r.candidates[c.CallID]; ok && r.waits[c.CallID] == nil {
 			r.remoteTools[tool] = true
 		}
 		delete(r.candidates, c.CallID)
@@ -165,23 +179,32 @@ func (r *relay) mayWait(c *stream.Chunk) bool {
 	return false
 }
 
+// checkTools refuses a remote that has more calls at work, or more tools, than are kept
+// in memory.
+func (r *relay) checkTools() error {
+	if max(len(r.candidates), len(r.remoteTools)) > maxRelayedCalls {
+		return &remoteError{toolError(session.CodeSubAgent, "it has more than %d calls at work, or tools", maxRelayedCalls)}
+	}
+	return nil
+}
+
 // localize makes a remote's chunk one of our stream. A chunk may name the remote or
 // an agent below it as its origin, and no other.
 func (r *relay) localize(c stream.Chunk) stream.Chunk {
 	below := r.peer[:min(len(r.peer), derivedPrefix)]
-	if c.AgentID == r.peer || !strings.HasPrefix(c.AgentID, below) {
+	above := c.AgentID == r.t.state.ParentID || c.AgentID == headOf(&r.t.state) || c.AgentID == r.t.streamID // may begin alike, if they are long
+	if c.AgentID == r.peer || above || !strings.HasPrefix(c.AgentID, below) {
 		c.AgentID, c.AgentType = r.t.key.ID, r.t.agent.Name
 	}
 	if c.At.IsZero() {
 		c.At = time.Now().UTC()
 	}
-	if !c.Kind.Valid() { // from a later version
-		c = stream.Chunk{
-			Kind: stream.Custom, AgentID: c.AgentID, AgentType: c.AgentType, At: c.At, Step: c.Step, RunID: c.RunID,
-			Name: "remote." + streamwriter.Truncate(string(c.Kind)),
-		}
+	if c.Evicted() != nil { // the whole result is on the remote's server, and blobs here are none of its business
+		c.Data = nil
 	}
-	streamwriter.Fit(&c, r.t.streams.Limits().MaxChunk)
+	if c.Check() != nil { // no program has such a kind
+		c.Kind, c.Name = stream.Custom, remoteEvent+"unknown"
+	}
 	return c
 }
 

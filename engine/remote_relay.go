@@ -24,9 +24,12 @@ type relay struct {
 	position      remoteProgress
 	savedPosition remoteProgress // as the store has it
 
-	waits       map[string]bool   // calls of the remote that wait for people
-	candidates  map[string]string // calls of the remote that may, with their tools
-	remoteTools map[string]bool   // tools that run on the remote
+	caller      string                      // the call that the remote works for
+	waits       map[string]*session.Pending // calls of the remote that wait for people, as they are stored here
+	candidates  map[string]string           // calls of the remote that may, with their tools
+	remoteTools map[string]bool             // tools that run on the remote
+	unknown     map[string]bool             // ids of requests that the remote has shown and that have no entry
+	askedAt     time.Time                   // when the status was last read for a chunk
 
 	resumed     string          // the remote's run that was last asked to resume
 	forwarded   map[string]bool // calls whose answers were sent to the remote
@@ -84,7 +87,8 @@ func (t *turn) relay(ctx context.Context, key string) (*relay, error) {
 	at, err := readProgress(ref)
 	r := &relay{
 		t: t, peer: peerOf(t.key.ID, &at), key: key, position: at, savedPosition: at, forwarded: map[string]bool{},
-		waits: map[string]bool{}, candidates: map[string]string{}, remoteTools: map[string]bool{},
+		caller: ref.CallID, waits: map[string]*session.Pending{}, candidates: map[string]string{}, remoteTools: map[string]bool{},
+		unknown: map[string]bool{},
 	}
 	r.position.Moved = false // the relay reads the remote's status next
 	return r, err

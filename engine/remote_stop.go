@@ -137,7 +137,11 @@ func (h *Handler) DeliverStop(ctx context.Context, wake session.Wake) (done bool
 		return false, err
 	}
 	run, err := sessions.CurrentRun(ctx, caller.ID)
-	return err == nil && run.Status.Ended(), err
+	if err != nil || !run.Status.Ended() {
+		return false, err
+	}
+	ref, err = remoteRef(ctx, sessions, state) // its last commit may have recorded the stop after it was removed
+	return err == nil && (ref == nil || !ref.StopPending), err
 }
 
 // updateProgress changes what is known of a remote that no process follows.

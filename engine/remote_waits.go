@@ -165,20 +165,34 @@ func (r *relay) addEntries(ctx context.Context, pending, entries []session.Pendi
 	}
 	var fresh []session.Pending
 	var owned []session.Ownership
+	calls := map[string]bool{} // a call waits for one thing at a time
 	for _, p := range pending {
+		if calls[p.Call()] {
+			return nil, &remoteError{toolError(session.CodeSubAgent, "the waiting call %q is named twice", p.Call())}
+		}
+		calls[p.Call()] = true
 		if findPending(entries, p.CallID) != nil {
 			continue
 		}
 		entry := session.Pending{
 			CallID: p.CallID, MessageID: p.MessageID, Tool: p.Tool, Input: p.Input, Kind: p.Kind, ApprovalID: p.ApprovalID,
 			Fingerprint: session.Fingerprint(p.Tool, p.Input), Policy: p.Policy, CreatedAt: p.CreatedAt, Deadline: p.Deadline,
+			For: p.For, Prompt: p.Prompt, Schema: p.Schema, URL: p.URL,
 		}
 		entry.Begin(t.key.ID, t.run.ID, now)
 		if err := entry.Check(); err != nil {
 			return nil, &remoteError{bounded(session.AsError(err))}
 		}
+		if entry.Schema != nil {
+			if _, err := helix.ParseSchema(entry.Schema); err != nil {
+				return nil, &remoteError{toolError(session.CodeSubAgent, "the question %q cannot be answered: %v", p.CallID, err)}
+			}
+		}
 		if len(p.Input) > t.h.cfg.MaxResult {
 			return nil, &remoteError{toolError(session.CodeToolInput, "the input of a call that waits has %d bytes, at most %d are allowed", len(p.Input), t.h.cfg.MaxResult)}
+		}
+		if entry.Call() == r.caller {
+			return nil, r.notItsCall(entry.Call())
 		}
 		fresh = append(fresh, entry)
 		owned = append(owned, session.Ownership{CallID: p.CallID, SessionID: t.key.ID})
@@ -186,59 +200,96 @@ func (r *relay) addEntries(ctx context.Context, pending, entries []session.Pendi
 	if len(fresh) == 0 {
 		return nil, nil
 	}
+	if err := r.checkRoom(entries, fresh); err != nil {
+		return nil, err
+	}
 	roots, err := t.owners(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, root := range roots {
-		if err := r.own(ctx, root, owned); err != nil {
+		if err := r.refuseForeign(ctx, root, fresh); err != nil {
 			return nil, err
 		}
 	}
-	return fresh, nil
+	return fresh, t.own(ctx, owned)
 }
 
-// maxRelayedCalls is how many calls of a remote may wait for people here.
+// maxRelayedCalls is how many calls of a remote may wait for people here, in all.
 const maxRelayedCalls = 1000
 
-// own routes answers to this session. It refuses calls that belong to another
-// session, because a remote chooses the ids of its calls.
-func (r *relay) own(ctx context.Context, root string, owned []session.Ownership) error {
-	t := r.t
-	for i := range owned {
-		has, err := retry.Do(ctx, func() (session.Ownership, error) { return t.sessions.Owner(ctx, root, owned[i].CallID) })
-		switch {
-		case errors.Is(err, session.ErrNotFound):
-		case err != nil:
-			return err
-		case has.SessionID != t.key.ID:
-			return &remoteError{toolError(session.CodeSubAgent, "the waiting call %q belongs to another agent", owned[i].CallID)}
+// checkRoom refuses entries that the session has no room for. A remote may name others
+// with every status, so those that it named before count, too.
+func (r *relay) checkRoom(entries, fresh []session.Pending) error {
+	if n := len(entries) + len(fresh); n > maxRelayedCalls {
+		return &remoteError{toolError(session.CodeSubAgent, "%d calls have waited for people, at most %d are passed on", n, maxRelayedCalls)}
+	}
+	size := r.t.size()
+	for _, list := range [...][]session.Pending{entries, fresh} {
+		for i := range list {
+			p := &list[i]
+			size += int64(len(p.CallID) + len(p.For) + len(p.MessageID) + len(p.Tool) + len(p.Input) + len(p.ApprovalID) +
+				len(p.Prompt) + len(p.Schema) + len(p.URL))
 		}
 	}
-	_, err := retry.Do(ctx, func() (struct{}, error) { return struct{}{}, t.sessions.Own(ctx, root, owned) })
-	if err != nil {
-		t.h.log.ErrorContext(ctx, "client_tool.ownership_write_failed", t.attrs("root", root, "error", err)...)
+	if err := r.t.h.cfg.checkSize(size); err != nil {
+		return &remoteError{bounded(session.AsError(err))}
 	}
-	return err
+	return nil
+}
+
+// refuseForeign refuses entries about calls that belong to another session, because a
+// remote chooses the ids of its calls.
+func (r *relay) refuseForeign(ctx context.Context, root string, entries []session.Pending) error {
+	t := r.t
+	for i := range entries {
+		ids := []string{entries[i].CallID}
+		if entries[i].For != "" {
+			ids = append(ids, entries[i].For)
+		}
+		for _, id := range ids {
+			has, err := retry.Do(ctx, func() (session.Ownership, error) { return t.sessions.Owner(ctx, root, id) })
+			switch {
+			case errors.Is(err, session.ErrNotFound):
+			case err != nil:
+				return err
+			case has.SessionID != t.key.ID:
+				return r.notItsCall(id)
+			}
+		}
+	}
+	return nil
+}
+
+func (r *relay) notItsCall(id string) error {
+	return &remoteError{toolError(session.CodeSubAgent, "the waiting call %q belongs to another agent", id)}
 }
 
 // prepareEntries makes the entries of calls that wait while the remote is still busy
-// with others, before watchers see the calls: they may be answered at once.
-func (r *relay) prepareEntries(ctx, away context.Context) error {
+// with others, before watchers see the calls: they may be answered at once. A chunk that
+// is shown only if its call has an entry needs the status: it is not written again.
+func (r *relay) prepareEntries(ctx, away context.Context, needed bool) error {
 	t := r.t
-	status, failure := usercode.CallWithin(away, t.pool, remoteTimeout, func(ctx context.Context) (*helix.RemoteStatus, error) {
-		return t.remote.Status(ctx, r.peer)
-	})
-	if failure != nil {
-		t.h.log.WarnContext(ctx, "client_tool.ownership_retry", t.attrs("remote", r.peer, "error", failure)...)
-		clear(r.candidates) // it is not known which of them wait
-		return nil          // the entries are made when it is reachable
+	var status *helix.RemoteStatus
+	if needed {
+		var err error
+		if status, err = r.status(away); err != nil {
+			return err
+		}
+	} else {
+		var failure error
+		status, failure = usercode.CallWithin(away, t.pool, remoteTimeout, func(ctx context.Context) (*helix.RemoteStatus, error) {
+			return t.remote.Status(ctx, r.peer)
+		})
+		if failure != nil {
+			t.h.log.WarnContext(ctx, "client_tool.ownership_retry", t.attrs("remote", r.peer, "error", failure)...)
+			clear(r.candidates) // it is not known which of them wait
+			return nil          // the entries are made when it is reachable
+		}
 	}
+	r.askedAt = time.Now()
 	if len(status.Pending) == 0 {
 		return nil
-	}
-	for i := range status.Pending {
-		r.waits[status.Pending[i].CallID] = true
 	}
 	entries, err := retry.Do(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, true) })
 	if err != nil {
@@ -249,11 +300,22 @@ func (r *relay) prepareEntries(ctx, away context.Context) error {
 		return err
 	}
 	fresh, err := r.addEntries(ctx, status.Pending, entries, now)
-	if err != nil || len(fresh) == 0 {
+	if err != nil {
 		return err
 	}
-	_, err = t.commit(ctx, t.newCommit(r.key+"/waits/"+fresh[0].CallID, session.Change{Pending: fresh, Run: t.runChange("")}))
-	return err
+	if len(fresh) > 0 {
+		_, err := t.commit(ctx, t.newCommit(r.key+"/waits/"+fresh[0].CallID, session.Change{Pending: fresh, Run: t.runChange("")}))
+		if err != nil {
+			return err
+		}
+	}
+	for i := range status.Pending {
+		id := status.Pending[i].CallID
+		if r.waits[id] = findPending(fresh, id); r.waits[id] == nil {
+			r.waits[id] = findPending(entries, id)
+		}
+	}
+	return nil
 }
 
 // suspend ends the run until people have answered. It returns an empty result if

@@ -22,6 +22,7 @@ type modelReply struct {
 	seen    []session.Part // the text that was streamed, and where calls began in it
 	quiet   bool           // nothing was streamed
 	attempt int
+	prompt  json.RawMessage // the digest of the request; see [Handler.digestPrompt]
 }
 
 // kept is what a stop keeps of a reply: the text that watchers saw, and complete
@@ -59,6 +60,7 @@ func (t *turn) replyStep(e effect) *replyStep { return &replyStep{t: t, e: e} }
 // reply if a crash could lose a call otherwise.
 func (r *replyStep) accept(ctx context.Context, reply modelReply) (machine.Result, error) {
 	f := r.newFlight(reply)
+	r.t.tools.askGates(ctx, r.e.RunID, f, r.t.hooks.written)
 	if err := r.bindCompanions(ctx, f); err != nil {
 		return machine.Result{}, err
 	}
@@ -173,10 +175,31 @@ func (r *replyStep) newFlight(reply modelReply) *flight {
 		f.reply.Parts = append(f.reply.Parts, c.part)
 		f.calls = append(f.calls, c)
 	}
+	f.reply.Metadata = reply.metadata()
+	if size := &r.t.context; size.untold {
+		f.reply.Metadata[session.MetaUncompacted] = encoded(size.tried)
+	}
 	if reply.Finish == llm.FinishLength || reply.Finish == llm.FinishContentFilter {
-		f.reply.Metadata = map[string]json.RawMessage{session.MetaFinish: encoded(reply.Finish)}
+		f.reply.Metadata[session.MetaFinish] = encoded(reply.Finish)
 	}
 	return f
+}
+
+// metadata says what the reply cost and what it was made with, as far as that is
+// known.
+func (r *modelReply) metadata() map[string]json.RawMessage {
+	out := make(map[string]json.RawMessage, 3)
+	if r.prompt != nil {
+		out[session.MetaPrompt] = r.prompt
+	}
+	if r.Response != nil {
+		u := session.ReplyUsage{
+			Model: cleanText(r.Model), In: r.Usage.InputTokens, Out: r.Usage.OutputTokens,
+			CacheRead: r.Usage.CacheReadTokens, CacheWrite: r.Usage.CacheWriteTokens,
+		}
+		out[session.MetaUsage] = u.AppendJSON(make([]byte, 0, 64+len(u.Model)))
+	}
+	return out
 }
 
 // cleanText and cleanJSON replace what stores do not accept; see [session.CheckText].
@@ -200,16 +223,19 @@ func (r *replyStep) prepareCalls(ctx context.Context, f *flight) error {
 	}
 	r.t.hooks.onMessage(ctx, r.e.Key(), f.reply)
 	change := session.Change{
-		Messages: []session.Message{f.reply}, Writes: r.t.hooks.written, Run: r.t.runChange(""), Pending: pending, Children: f.refs(r.t.run.ID),
+		Messages: r.t.withPrepared(f.reply), Writes: r.t.hooks.written, Run: r.t.runChange(""), Pending: pending, Children: f.refs(r.t.run.ID),
 		Calls: make([]session.Call, 0, len(f.calls)),
 	}
 	r.t.emitPatches(change.Writes)
+	behind := false // whether a serial call came before
 	for _, c := range f.calls {
-		// A call of phase 2 begins when all waits have ended, which may be in another
-		// run.
-		if !c.ReadOnly && c.Rejected == nil && c.Kind == session.CallServer && !(c.FinishWith && f.waits()) {
+		// A call of phase 2 begins when all waits have ended, and a serial call when those
+		// before it have, which may be in another run.
+		later := (c.FinishWith && f.waits()) || (c.Serial && behind)
+		if !c.ReadOnly && c.Rejected == nil && c.Kind == session.CallServer && !later {
 			c.Status, c.BegunAt, c.claimed = session.CallBegun, time.Now().UTC(), true
 		}
+		behind = behind || c.Serial
 		change.Calls = append(change.Calls, c.Call)
 	}
 	f.replyCommit = r.t.newCommit(r.e.Key(), change)
@@ -221,7 +247,7 @@ func (r *replyStep) prepareCalls(ctx context.Context, f *flight) error {
 func (r *replyStep) prepareText(ctx context.Context, f *flight) {
 	r.t.hooks.onMessage(ctx, r.e.Key(), f.reply)
 	commit := r.t.newCommit(r.e.Key(), session.Change{
-		Messages: []session.Message{f.reply}, StepCount: &f.step, Checkpoint: r.t.checkpoint(f.step, r.e.Key()),
+		Messages: r.t.withPrepared(f.reply), StepCount: &f.step, Checkpoint: r.t.checkpoint(f.step, r.e.Key()),
 	})
 	change := &commit.Change
 	f.next = machine.NextClose
@@ -240,6 +266,8 @@ func (r *replyStep) prepareText(ctx context.Context, f *flight) {
 	if change.Run == nil {
 		change.Run = r.t.runChange("")
 	}
+	change.Tasks = r.t.stepTasks(ctx, r.e.Key(), f)
+	r.t.finishTasks(ctx, r.e.Key(), change)
 	f.replyCommit = commit
 }
 

@@ -26,7 +26,8 @@ type promptInput struct {
 	step       int
 	finishOnly bool // the model can only call the finish tool
 	transcript *session.Transcript
-	written    session.Writes // by hooks, in the step so far
+	prepared   []session.Message // by extensions: it follows the transcript
+	written    session.Writes    // by hooks, in the step so far
 }
 
 // request builds the request of a model call. A transcript that a provider would
@@ -45,7 +46,7 @@ func (b *promptBuilder) request(ctx context.Context, in *promptInput) (*llm.Requ
 	}
 	request := &llm.Request{
 		Agent: b.agent.Name, SessionID: b.sessionID, RunID: b.runID, Step: in.step,
-		Instructions: instructions, Messages: in.transcript.Messages(), Settings: settings,
+		Instructions: b.tools.instructions(instructions), Messages: append(in.transcript.View(), in.prepared...), Settings: settings,
 	}
 	request.Settings.Headers = maps.Clone(request.Settings.Headers) // hooks may change the request
 	if in.finishOnly {

@@ -19,8 +19,37 @@ import (
 // has to approve it.
 type toolResolver struct {
 	userEnv
-	agent     *helix.Agent // never changes
-	sessionID string       // of the agent's session; never changes
+	agent      *helix.Agent // never changes
+	sessionID  string       // of the agent's session; never changes
+	extensions *extensions  // guards itself
+	reader     *helix.Tool  // reads results that were evicted; nil if the agent evicts none; never changes
+}
+
+// tool returns a tool of the agent, or of the extensions that are attached, or the one that
+// reads evicted results, or nil.
+func (r *toolResolver) tool(name string) *helix.Tool {
+	if tool := toolByName(r.agent, name); tool != nil {
+		return tool
+	}
+	if r.reader != nil && name == r.reader.Name {
+		return r.reader
+	}
+	return r.extensions.known().tool(name)
+}
+
+// attach attaches the extensions, unless that was done.
+func (r *toolResolver) attach(ctx context.Context, key string) (*attached, error) {
+	return r.extensions.attach(ctx, r.agent, key)
+}
+
+// unknown is the error of a call of a tool that does not exist. It names the extensions
+// that could not be attached, because the tool may be theirs.
+func (r *toolResolver) unknown(format, name string) *session.Error {
+	err := toolError(session.CodeToolUnknown, format, name)
+	if missing := r.extensions.known().missing; len(missing) > 0 {
+		err.Message += "; these extensions could not be attached: " + strings.Join(missing, ", ")
+	}
+	return err
 }
 
 // resolve records in a call's row how the call is carried out, or why it is
@@ -53,16 +82,16 @@ func (r *toolResolver) resolve(row *session.Call, part *session.Part, finishOnly
 	if r.resolveAgent(row, part, finishOnly) {
 		return
 	}
-	tool := toolByName(r.agent, part.Tool)
+	tool := r.tool(part.Tool)
 	switch {
 	case tool == nil:
-		row.Rejected = toolError(session.CodeToolUnknown, "there is no tool named %q", part.Tool)
+		row.Rejected = r.unknown("there is no tool named %q", part.Tool)
 		return
 	case finishOnly:
 		row.Rejected = toolError(session.CodeToolNotRun, "only %s may be called now", session.FinishTool)
 		return
 	}
-	row.ReadOnly, row.Idempotent, row.FinishWith = tool.ReadOnly, tool.Idempotent, tool.FinishWith
+	row.ReadOnly, row.Idempotent, row.FinishWith, row.Serial = tool.ReadOnly, tool.Idempotent, tool.FinishWith, tool.Serial
 	schema, err := tool.Execute.InputSchema()
 	if err == nil {
 		err = schema.ValidateInput(part.Input)
@@ -114,7 +143,7 @@ func (r *toolResolver) resolveAgent(row *session.Call, part *session.Part, finis
 // step so far.
 func (r *toolResolver) requireApprovals(ctx context.Context, key string, f *flight, written session.Writes) {
 	for _, c := range f.calls {
-		tool := toolByName(r.agent, c.Tool)
+		tool := r.tool(c.Tool)
 		if tool == nil || tool.Approval == nil || c.Kind != session.CallServer || c.Rejected != nil {
 			continue
 		}
@@ -135,7 +164,7 @@ func (r *toolResolver) needsApproval(ctx context.Context, key string, tool *heli
 		defer cancel()
 	}
 	draft := r.draft(written)
-	handle := &helix.Call{ID: c.ID, Tool: c.Tool}
+	handle := &helix.Call{ID: c.ID, Tool: c.Tool, Input: c.part.Input}
 	r.scope(&handle.Scope, key, draft)
 	needed, err := usercode.Call(ctx, r.pool, func() (bool, error) { return tool.Approval(ctx, handle, c.part.Input) })
 	_, _ = draft.Close() // a policy decides and changes nothing
@@ -155,7 +184,7 @@ func (r *toolResolver) pending(c *call, now time.Time) session.Pending {
 	if c.Kind == session.CallApproval {
 		p.Kind, p.ApprovalID = session.PendingApproval, session.NewApprovalID()
 	}
-	if tool := toolByName(r.agent, c.Tool); tool != nil {
+	if tool := r.tool(c.Tool); tool != nil {
 		p.Policy = tool.Approver != nil
 		if limit := waitLimit(tool); limit > 0 {
 			p.Deadline = now.Add(limit)
@@ -166,9 +195,11 @@ func (r *toolResolver) pending(c *call, now time.Time) session.Pending {
 
 // approverOf returns the policy of an agent that decides who may answer a call, or
 // nil. A call that was made under a policy is refused if the tool has none any more.
-func approverOf(agent *helix.Agent, p *session.Pending) (func(context.Context, *helix.Answer) error, error) {
-	tool := toolByName(agent, p.Tool)
+func approverOf(ctx context.Context, agent *helix.Agent, p *session.Pending) (func(context.Context, *helix.Answer) error, error) {
+	tool, err := toolOutside(ctx, agent, p.Tool)
 	switch {
+	case err != nil:
+		return nil, err
 	case tool != nil && tool.Approver != nil:
 		return tool.Approver, nil
 	case !p.Policy:
@@ -177,11 +208,13 @@ func approverOf(agent *helix.Agent, p *session.Pending) (func(context.Context, *
 	return nil, session.ErrNotAllowed.WithMessage("call %s: the tool %s, which decides who may answer, no longer has an Approver", p.CallID, p.Tool)
 }
 
-// offered lists the tools that the model may call, sub-agents and companion tools
-// included, and the finish tool excluded.
+// offered lists the tools that the model may call, in an order that does not change: the
+// agent's, those of its extensions, the one that reads evicted results, sub-agents and
+// companion tools. The finish tool is not one of them.
 func (r *toolResolver) offered() ([]llm.Tool, error) {
 	agent := r.agent
-	tools := slices.Grow([]llm.Tool(nil), len(agent.Tools)+len(agent.SubAgents))
+	attached := r.extensions.known()
+	tools := slices.Grow([]llm.Tool(nil), len(agent.Tools)+len(attached.tools)+len(agent.SubAgents)+1)
 	for i := range agent.Tools {
 		tool := &agent.Tools[i]
 		schema, err := tool.Execute.InputSchema()
@@ -192,11 +225,29 @@ func (r *toolResolver) offered() ([]llm.Tool, error) {
 			Name: tool.Name, Description: tool.Description, Schema: schema.JSON(), Strict: tool.Strict,
 		})
 	}
+	for i := range attached.tools {
+		tools = append(tools, attached.tools[i].offer)
+	}
+	if r.reader != nil {
+		tools = append(tools, readOffer(r.reader))
+	}
 	for i := range agent.SubAgents {
 		sub := &agent.SubAgents[i]
 		tools = append(tools, llm.Tool{Name: subAgentTool(sub), Description: describeSubAgent(sub), Schema: subAgentInput(sub).JSON()})
 	}
 	return append(tools, r.companionTools()...), nil
+}
+
+// instructions are those of the agent, followed by those of its extensions.
+func (r *toolResolver) instructions(own string) string {
+	more := r.extensions.known().instructions
+	if len(more) == 0 {
+		return own
+	}
+	if own != "" {
+		more = append([]string{own}, more...)
+	}
+	return strings.Join(more, "\n\n")
 }
 
 // finishTool is the tool with which the model gives the agent's output.

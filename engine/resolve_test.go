@@ -198,7 +198,7 @@ func TestApproverOf(t *testing.T) {
 		{"gone", false, false, false},
 		{"gone", true, false, true},
 	} {
-		approver, err := approverOf(agent, &session.Pending{Tool: c.tool, Policy: c.underPolicy})
+		approver, err := approverOf(t.Context(), agent, &session.Pending{Tool: c.tool, Policy: c.underPolicy})
 		if (approver != nil) != c.has || (err != nil) != c.fails {
 			t.Errorf("%s, made under a policy: %v: has one: %v, %v", c.tool, c.underPolicy, approver != nil, err)
 		}

@@ -24,10 +24,16 @@ func (t *turn) commitStep(ctx context.Context, e effect) (machine.Result, error)
 	}
 	f := t.flight
 	if f.resultsCommit == nil {
+		if err := t.evictRest(ctx, f); err != nil {
+			return machine.Result{}, err
+		}
 		if t.stops.requested() != nil {
 			if err := t.waits(f).keepAnswers(ctx); err != nil {
 				return machine.Result{}, err
 			}
+		}
+		if err := t.wholeOutputs(ctx, f); err != nil {
+			return machine.Result{}, err
 		}
 		t.results(f).prepare(ctx, e)
 	}
@@ -67,7 +73,7 @@ func (r *stepResults) prepare(ctx context.Context, e effect) {
 	if stop != nil {
 		r.endChildren(ctx, stoppedCall(stop))
 	}
-	r.settleRest(stop)
+	r.settleRest(ctx, stop)
 	if !r.f.committed {
 		r.t.hooks.onMessage(ctx, e.Key(), r.f.reply)
 	}
@@ -85,7 +91,7 @@ func (r *stepResults) prepare(ctx context.Context, e effect) {
 		change.Children = r.refs()
 		change.Resolve, change.Waits = r.f.resolutions()
 	} else {
-		change.Messages = append([]session.Message{r.f.reply}, r.f.results()...)
+		change.Messages = append(r.t.withPrepared(r.f.reply), r.f.results()...)
 	}
 	r.t.emitPatches(change.Writes)
 	r.t.used.ToolCalls += int64(len(r.f.calls))
@@ -93,6 +99,8 @@ func (r *stepResults) prepare(ctx context.Context, e effect) {
 	if change.Run == nil {
 		change.Run = r.t.runChange("")
 	}
+	change.Tasks = r.t.stepTasks(ctx, e.Key(), r.f)
+	r.t.finishTasks(ctx, e.Key(), change)
 	r.f.resultsCommit = commit
 }
 
@@ -105,7 +113,7 @@ func (t *turn) emitPatches(writes session.Writes) {
 
 // settleRest settles the calls that were not carried out: the finish call and, when
 // the run was stopped, every call that did not begin.
-func (r *stepResults) settleRest(stop *session.Stop) {
+func (r *stepResults) settleRest(ctx context.Context, stop *session.Stop) {
 	cut := r.f.cutShort(stop)
 	for _, c := range r.f.calls {
 		if c.settled != nil {
@@ -116,7 +124,11 @@ func (r *stepResults) settleRest(stop *session.Stop) {
 		var result *settled
 		switch {
 		case c.result != nil: // the tool ran, and its result could not be settled
-			result = c.result
+			if result = c.result; r.t.evict(ctx, c, result) != nil {
+				failed := r.t.failed(c, toolError(session.CodeToolOutput, "%s was carried out, but its result could not be stored", c.Tool), result.took)
+				failed.writes = result.writes
+				result = failed
+			}
 		case c.Rejected != nil:
 			result = r.t.failed(c, c.Rejected, 0)
 		case c.Kind == session.CallFinish && !cut:

@@ -3,9 +3,11 @@ package engine
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 
+	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/session"
 )
 
@@ -19,7 +21,7 @@ func (o *opening) supersede(ctx context.Context) error {
 	if err != nil || len(refs) == 0 {
 		return err
 	}
-	made := callsOf(o.p.history)
+	made := callsOf(o.p.history.Messages)
 	undone := map[string]bool{}
 	for i := range refs {
 		ref := &refs[i]
@@ -91,7 +93,11 @@ func (t *turn) endUndone(ctx context.Context) error {
 	if t.run.CheckpointID == "" || t.step > 0 || t.flight != nil {
 		return nil
 	}
-	return t.h.tree(t.sessions).endUndone(ctx, t.key.ID, t.callsMade())
+	made, err := t.callsMade(ctx)
+	if err != nil {
+		return err
+	}
+	return t.h.tree(t.sessions).endUndone(ctx, t.key.ID, made)
 }
 
 // stopUndone stops a companion that works on what was undone, and withdraws messages
@@ -267,7 +273,10 @@ func (a *agentCall) rewindTarget(ctx context.Context, run *session.Run) (to *ses
 	if back, err := a.t.everRewound(ctx); err != nil || !back {
 		return nil, false, err
 	}
-	made := a.t.callsMade()
+	made, err := a.t.callsMade(ctx)
+	if err != nil {
+		return nil, false, err
+	}
 	if a.companion.blocking && made[run.RequestID] { // the latest call that it got stands
 		return nil, false, nil
 	}
@@ -322,14 +331,38 @@ func (t *turn) everRewound(ctx context.Context) (bool, error) {
 }
 
 // callsMade is the set of calls that the session has made and that were not undone.
-func (t *turn) callsMade() map[string]bool {
+func (t *turn) callsMade(ctx context.Context) (map[string]bool, error) {
 	made := callsOf(t.transcript.Messages())
+	earlier, err := t.callsBefore(ctx)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(made, earlier)
 	if f := t.flight; f != nil {
 		for _, c := range f.calls {
 			made[c.ID] = true
 		}
 	}
-	return made
+	return made, nil
+}
+
+// callsBefore is the set of calls of the messages that the transcript does not hold.
+func (t *turn) callsBefore(ctx context.Context) (map[string]bool, error) {
+	t.mu.Lock()
+	known := t.earlier
+	t.mu.Unlock()
+	if known != nil || t.transcript.Before() == 0 {
+		return known, nil
+	}
+	messages, err := retry.Do(ctx, func() ([]session.Message, error) { return t.sessions.AllMessages(ctx, t.key.ID) })
+	if err != nil {
+		return nil, err
+	}
+	known = callsOf(messages)
+	t.mu.Lock()
+	t.earlier = known
+	t.mu.Unlock()
+	return known, nil
 }
 
 // validRun returns the latest run of a companion that is not for an undone call: run,
@@ -338,7 +371,10 @@ func (a *agentCall) validRun(ctx context.Context, run *session.Run) (*session.Ru
 	if run == nil {
 		return nil, nil
 	}
-	made := a.t.callsMade()
+	made, err := a.t.callsMade(ctx)
+	if err != nil {
+		return nil, err
+	}
 	at := run // the run that began the work of run
 	for range maxDepth {
 		for range maxDepth {

@@ -41,7 +41,7 @@ func (l *stepLoader) load(ctx context.Context, messages []session.Message) error
 		if c.Status == session.CallSettled && c.Result != nil {
 			c.settled, c.unseen = settledRow(&c.Call), true
 		}
-		if p := byCall[c.ID]; p != nil {
+		if p := byCall[c.WaitID()]; p != nil {
 			c.pending = p
 		}
 		if err := l.readShown(ctx, c); err != nil {

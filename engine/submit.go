@@ -47,6 +47,10 @@ func (h *Handler) Submit(ctx context.Context, key session.Key, answer helix.Subm
 	if s.pending == nil {
 		return &helix.Submitted{Outcome: session.SubmitUnknownCall}, nil
 	}
+	if err := h.checkSupport(s.owner); err != nil {
+		s.logRefusal(ctx, err)
+		return nil, err
+	}
 	remote, err := s.mayAnswer(ctx)
 	if err != nil {
 		s.logRefusal(ctx, err)
@@ -119,6 +123,9 @@ func (s *submission) mayAnswer(ctx context.Context) (*helix.Submitted, error) {
 	if s.pending.State != session.PendingWaiting && s.pending.State != session.PendingTimedOut {
 		return nil, nil // the answer will not be stored
 	}
+	if err := checkAnswer(s.pending, &s.answer.Submission); err != nil {
+		return nil, err
+	}
 	if remote := s.h.remote(s.owner.Agent); remote != nil {
 		if !s.pending.Policy { // a policy that the remote got since decides when the answer is forwarded
 			return nil, nil
@@ -134,8 +141,8 @@ func (s *submission) mayAnswer(ctx context.Context) (*helix.Submitted, error) {
 		return nil, err
 	}
 	answer := &helix.Answer{
-		By: s.answer.User, Owner: s.owner.UserID, SessionID: s.owner.ID, RootID: l.root, CallID: s.pending.CallID,
-		Tool: s.pending.Tool, Input: s.pending.Input, Response: s.answer.Response,
+		By: s.answer.User, Owner: s.owner.UserID, SessionID: s.owner.ID, RootID: l.root, CallID: s.pending.Call(),
+		Tool: s.pending.Tool, Input: s.pending.Input, Prompt: s.pending.Prompt, Response: s.answer.Response,
 	}
 	if answer.By.Tenant == "" {
 		answer.By.Tenant = s.owner.Tenant
@@ -163,7 +170,7 @@ func (s *submission) approver(ctx context.Context) (func(context.Context, *helix
 		}
 		return nil, session.ErrUnknownAgent.WithMessage("agent %s decides who may answer %s, and is not registered here", s.owner.Agent, s.pending.Tool)
 	}
-	return approverOf(agent, s.pending)
+	return approverOf(ctx, agent, s.pending)
 }
 
 // putWake has the sweep resume a companion that works by itself, before an answer to

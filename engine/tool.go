@@ -12,6 +12,7 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/engine/machine"
+	"github.com/helixagents/helix/internal/access"
 	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/internal/userstate"
 	"github.com/helixagents/helix/session"
@@ -21,12 +22,14 @@ import (
 
 // callTool carries out one call, once. A settled call keeps its result; a call that
 // another process began runs again only if its tool allows that.
-func (t *turn) callTool(ctx context.Context, e effect) error {
+//
+// A call that asks a question is carried out again when it is answered.
+func (t *turn) callTool(ctx context.Context, e effect) (machine.Result, error) {
 	t.mu.Lock()
 	f := t.flight
 	if f == nil || f.step != e.Step || t.ended != nil {
 		t.mu.Unlock()
-		return nil // an earlier effect, delivered again
+		return machine.Result{}, nil // an earlier effect, delivered again
 	}
 	c := f.call(e.CallID)
 	if c == nil || c.settled != nil {
@@ -34,7 +37,11 @@ func (t *turn) callTool(ctx context.Context, e effect) error {
 		if c != nil {
 			t.showAgain(c)
 		}
-		return nil
+		return machine.Result{}, nil
+	}
+	if c.Kind == session.CallQuestion && (e.Round == 0 || e.Round < f.round) {
+		t.mu.Unlock()
+		return machine.Result{Waits: true}, nil // an earlier effect, which has asked
 	}
 	if c.running != nil {
 		running := c.running
@@ -43,7 +50,7 @@ func (t *turn) callTool(ctx context.Context, e effect) error {
 		case <-running:
 			return t.callTool(ctx, e) // it may have failed without a result
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return machine.Result{}, context.Cause(ctx)
 		}
 	}
 	c.running = make(chan struct{})
@@ -51,22 +58,31 @@ func (t *turn) callTool(ctx context.Context, e effect) error {
 
 	result, err := c.result, error(nil)
 	switch {
+	case c.asked != nil: // it could not be recorded yet, or the effect is delivered again
+		err = t.toolCall(e, f, c).ask(ctx)
 	case result != nil:
 	case machine.WaitsForAgent(c.Kind):
 		result, err = t.agentCall(e, c).makeResult(ctx)
+		result = t.filter(ctx, c, result)
 	default:
 		result, err = t.toolCall(e, f, c).carryOut(ctx)
+		result = t.filter(ctx, c, result)
+	}
+	if c.child != nil && err == nil {
+		c.child.report(t, result)
 	}
 	if err == nil && result == nil { // the call still waits
 		t.mu.Lock()
 		close(c.running)
 		c.running = nil
 		t.mu.Unlock()
-		return nil
+		return machine.Result{Waits: c.asked != nil}, nil
 	}
 	if err == nil && !result.stored {
 		c.result = result
-		err = t.toolCall(e, f, c).settle(ctx, result)
+		if err = t.evict(ctx, c, result); err == nil {
+			err = t.toolCall(e, f, c).settle(ctx, result)
+		}
 	}
 	t.mu.Lock()
 	close(c.running)
@@ -76,10 +92,10 @@ func (t *turn) callTool(ctx context.Context, e effect) error {
 	}
 	t.mu.Unlock()
 	if err != nil {
-		return err
+		return machine.Result{}, err
 	}
 	t.emitEnd(c)
-	return nil
+	return machine.Result{}, nil
 }
 
 // toolCall is a call that is being carried out. It belongs to the goroutine that
@@ -112,6 +128,7 @@ func (t *turn) failCall(ctx context.Context, e effect, fault error) error {
 		close(c.running)
 		c.running = nil
 	}
+	c.asked = nil
 	t.mu.Unlock()
 	result := t.failed(c, bounded(session.AsError(fault)), 0)
 	if err := t.toolCall(e, f, c).settle(ctx, result); err != nil {
@@ -141,12 +158,12 @@ func (x *toolCall) carryOut(ctx context.Context) (*settled, error) {
 	}
 	if machine.WaitsForPerson(x.Kind) {
 		waits := x.t.waits(x.f)
-		if !x.approvedBy(x.t.pendingOf(x.call)) {
+		if !x.releasedBy(x.t.pendingOf(x.call)) {
 			if err := waits.readAnswers(ctx); err != nil {
 				return nil, err
 			}
 		}
-		if answer := waits.answer(ctx, x.call); answer != nil || !x.approvedBy(x.t.pendingOf(x.call)) {
+		if answer := waits.answer(ctx, x.call); answer != nil || !x.releasedBy(x.t.pendingOf(x.call)) {
 			return answer, nil
 		}
 	}
@@ -172,6 +189,9 @@ func (x *toolCall) claim(ctx context.Context) (*settled, error) {
 	case fresh:
 	case row.Status == session.CallSettled && row.Result != nil:
 		return settledRow(&row), nil
+	case x.Status == session.CallOpen:
+		// It was open when this turn took the lease, or since: an earlier attempt of
+		// this very claim began it, and its answer was lost.
 	case !x.MayRepeat():
 		return x.t.failed(x.call, lostCall(x.call), 0), nil
 	}
@@ -179,24 +199,43 @@ func (x *toolCall) claim(ctx context.Context) (*settled, error) {
 	return nil, nil
 }
 
-// execute runs the tool.
+// execute runs the tool. The result is nil if the tool asks a question.
 func (x *toolCall) execute(ctx context.Context) (*settled, error) {
-	tool := toolByName(x.t.agent, x.Tool)
-	if tool == nil {
-		return x.t.failed(x.call, toolError(session.CodeToolUnknown, "there is no longer a tool named %q", x.Tool), 0), nil
+	tool, err := x.find(ctx)
+	switch {
+	case errors.Is(err, errStopped):
+		return x.t.failed(x.call, stoppedCall(x.t.stops.requested()), 0), nil
+	case err != nil:
+		return nil, err
+	case tool == nil:
+		return x.t.failed(x.call, x.t.tools.unknown("there is no longer a tool named %q", x.Tool), 0), nil
+	}
+	answers, err := x.answers(ctx)
+	if err != nil {
+		return nil, err
 	}
 	earlier := x.visibleWrites()
 	draft := x.t.draft(earlier...)
 	began := time.Now()
-	output, err := x.invoke(ctx, tool, draft)
+	inner, seen := x.t.observe(ctx, helix.ActivityTool, x.e.Key(), x.Tool, x.ID, 0)
+	output, asked, err := x.invoke(inner, tool, answers, draft)
 	output = cleanJSON(output)
 	took := time.Since(began)
 	writes, draftErr := draft.Close()
+	if asked != nil && x.t.stops.requested() != nil { // a stop wins
+		err = errStopped
+	} else if asked != nil {
+		if x.asked, err = x.newQuestion(tool, asked); err == nil {
+			seen.end(helix.Ending{Waits: true})
+			x.recordUsage(ctx, took, true)
+			return nil, x.ask(ctx)
+		}
+	}
 	if err == nil {
 		err = draftErr
 	}
-	if err == nil && len(output) > x.t.h.cfg.MaxResult {
-		err = toolError(session.CodeToolOutput, "the result of %s has %d bytes, at most %d are allowed", x.Tool, len(output), x.t.h.cfg.MaxResult)
+	if limit := x.t.maxResult(x.call); err == nil && len(output) > limit {
+		err = toolError(session.CodeToolOutput, "the result of %s has %d bytes, at most %d are allowed", x.Tool, len(output), limit)
 	}
 	if err == nil && !utf8.Valid(output) {
 		err = toolError(session.CodeToolOutput, "the result of %s is not valid UTF-8", x.Tool)
@@ -209,53 +248,78 @@ func (x *toolCall) execute(ctx context.Context) (*settled, error) {
 	case errors.Is(err, errStopped):
 		result = x.t.failed(x.call, cutOff(x.call, x.t.stops.requested()), took)
 	case ctx.Err() != nil:
+		seen.end(helix.Ending{Lost: true})
 		return nil, context.Cause(ctx) // the process shuts down; the call stays claimed
 	default:
 		result = x.t.failed(x.call, x.failure(ctx, tool, err), took)
 	}
-	x.t.usage.record(ctx, x.e.Step, usage.Entry{
-		ID: x.e.Key(), Kind: usage.Tool, Source: x.Tool, Duration: took, Success: result.err == nil,
-	})
+	seen.end(helix.Ending{Error: result.err})
+	x.recordUsage(ctx, took, result.err == nil)
 	return result, nil
 }
 
-// visibleWrites lists the writes of the same step that the call sees: those of hooks
-// and, in phase 2, those of every call before it.
+func (x *toolCall) recordUsage(ctx context.Context, took time.Duration, success bool) {
+	x.t.usage.record(ctx, x.e.Step, usage.Entry{
+		ID: x.t.underLease(x.e.Key()), Kind: usage.Tool, Source: x.Tool, Duration: took, Success: success,
+	})
+}
+
+// find returns the call's tool, or nil. A stop ends the attachment of extensions.
+func (x *toolCall) find(ctx context.Context) (*helix.Tool, error) {
+	if tool := x.t.tools.tool(x.Tool); tool != nil || x.t.tools.extensions == nil {
+		return tool, nil
+	}
+	ctx, cancel := x.t.stops.watch(ctx)
+	defer cancel()
+	attached, err := x.t.tools.attach(ctx, x.e.Key())
+	if err != nil {
+		return nil, err
+	}
+	return attached.tool(x.Tool), nil
+}
+
+// visibleWrites lists the writes of the same step that the call sees: those of hooks,
+// those of every call before it in phase 2, and those of every serial call before a serial
+// one.
 func (x *toolCall) visibleWrites() []session.Writes {
 	x.t.mu.Lock()
 	defer x.t.mu.Unlock()
 	earlier := []session.Writes{x.t.hooks.written}
-	if !x.FinishWith {
+	if !x.FinishWith && !x.Serial {
 		return earlier
 	}
 	for _, other := range x.f.calls {
-		if other.settled != nil {
+		if other.settled != nil && (x.FinishWith || (other.Serial && other.Index < x.Index)) {
 			earlier = append(earlier, other.settled.writes)
 		}
 	}
 	return earlier
 }
 
-// invoke calls hooks and the tool. It returns early when the tool's time is up, the
-// run is stopped or the process shuts down.
-func (x *toolCall) invoke(ctx context.Context, tool *helix.Tool, draft *userstate.Draft) (json.RawMessage, error) {
+// invoke calls hooks and the tool, with the answers to the call's questions so far. It
+// returns early when the tool's time is up, the run is stopped or the process shuts
+// down. Only the tool itself can ask a question, not a hook.
+func (x *toolCall) invoke(ctx context.Context, tool *helix.Tool, answers []helix.Answered, draft *userstate.Draft) (json.RawMessage, *helix.Question, error) {
 	ctx, cancel := x.t.stops.watch(ctx)
 	defer cancel()
 	if err := x.t.hooks.beforeTool(ctx, x.e.Key(), x.call, draft); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if limit := callTimeout(tool); limit > 0 {
 		var cancelTimeout context.CancelFunc
 		ctx, cancelTimeout = context.WithTimeoutCause(ctx, limit, usercode.ErrTimeout)
 		defer cancelTimeout()
 	}
-	handle := &helix.Call{ID: x.ID, Tool: x.Tool}
+	handle := &helix.Call{ID: x.ID, Tool: x.Tool, Input: x.part.Input}
 	x.t.scope(&handle.Scope, x.e.Key(), draft)
+	if answers != nil {
+		access.BindAnswers(handle, answers, x.Memo)
+	}
 	output, err := usercode.Call(ctx, x.t.pool, func() (json.RawMessage, error) { return tool.Execute.Call(ctx, handle, x.part.Input) })
 	if errors.Is(err, usercode.ErrTimeout) {
 		err = toolError(session.CodeToolTimeout, "%s did not answer within %s", x.Tool, callTimeout(tool))
 	}
-	return output, err
+	return output, asks(err), err
 }
 
 // failure is what the model sees of a tool's error.
@@ -296,7 +360,7 @@ func (x *toolCall) persist(ctx context.Context, result *settled) error {
 	}
 	if stored.Result != nil {
 		result.message, result.writes, result.err = *stored.Result, stored.Writes, stored.Result.Parts[0].Error
-		result.output = nil // the store may have the result of another process
+		result.output, result.whole = nil, nil // the store may have the result of another process
 	}
 	result.stored = true
 	return nil
@@ -309,6 +373,12 @@ func (t *turn) persistResults(ctx context.Context) {
 		return
 	}
 	for _, c := range t.flight.calls {
+		if c.asked != nil && c.settled == nil {
+			if err := t.toolCall(effect{}, t.flight, c).ask(ctx); err != nil && !lostTurn(err) {
+				t.h.log.WarnContext(ctx, "question.not_stored", t.attrs("tool", c.Tool, "error", err)...)
+			}
+			continue
+		}
 		result := c.settled
 		if result == nil {
 			result = c.result
@@ -316,7 +386,11 @@ func (t *turn) persistResults(ctx context.Context) {
 		if result == nil || result.stored || c.refused() || (c.ReadOnly && !t.flight.waits()) || c.Kind == session.CallFinish {
 			continue
 		}
-		if err := t.toolCall(effect{}, t.flight, c).persist(ctx, result); err != nil && !lostTurn(err) {
+		err := t.evict(ctx, c, result)
+		if err == nil {
+			err = t.toolCall(effect{}, t.flight, c).persist(ctx, result)
+		}
+		if err != nil && !lostTurn(err) {
 			t.h.log.WarnContext(ctx, "result.not_stored", t.attrs("tool", c.Tool, "error", err)...)
 		}
 	}

@@ -321,6 +321,9 @@ func (h *Handler) AbortWaiting(ctx context.Context, key, head session.Key, reaso
 	if err != nil {
 		return err
 	}
+	if err := h.checkSupport(state); err != nil {
+		return err
+	}
 	run, err := sessions.CurrentRun(ctx, key.ID)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -34,10 +35,15 @@ type turn struct {
 	sessions session.Store // of the tenant
 	streams  stream.Manager
 	streamID string
-	detached bool            // the session is that of a companion that works by itself
-	remote   helix.Remote    // the remote agent that the session stands in for, or nil
-	resumes  bool            // the run began in the step in which the run before suspended
-	patches  []session.Patch // what the run's start did to custom state
+	detached bool              // the session is that of a companion that works by itself
+	remote   helix.Remote      // the remote agent that the session stands in for, or nil
+	resumes  bool              // the run began in the step in which the run before suspended
+	patches  []session.Patch   // what the run's start did to custom state
+	input    []session.Message // what the run began with, if a marker hides it and there are extensions; see readInput
+
+	// These are set before the first effect, by hold, and never change then.
+	values   context.Context //nolint:containedctx // of the caller and of observers; it never ends
+	observed *observation    // the run, which guards itself
 
 	// These guard themselves.
 	out      *streamwriter.Writer
@@ -47,10 +53,13 @@ type turn struct {
 	usage    *usageRecorder
 	done     chan struct{} // closed when this process has finished with the turn
 	finish   func()        // closes done, once
+	// blobs is how many bytes the blobs of the tree have, as far as the turn knows; see
+	// unknownBlobs.
+	blobs atomic.Int64
 	// stopUndelivered is set when the stop of a remote agent is not delivered yet.
 	stopUndelivered atomic.Bool
 
-	// Alone; tools and prompts have no state of their own.
+	// Alone; prompts have no state of their own, and that of tools guards itself.
 	hooks   *hookRunner
 	tools   *toolResolver
 	prompts *promptBuilder
@@ -62,10 +71,13 @@ type turn struct {
 	step       int                 // alone: the number of steps committed
 	used       session.Usage       // alone: not committed yet
 	final      *finalCommit        // alone: prepared, perhaps not applied
+	marking    *session.Commit     // alone: of a marker, perhaps not applied
 	started    bool                // alone: hooks know that the run began
 	inbox      bool                // alone: messages may wait in the inbox
+	asked      int                 // alone: the last step for which extensions were asked for messages
+	prepared   []session.Message   // alone: what they added, until it is committed
 	abort      *session.Stop       // alone: an abort that was requested while the run suspended
-	roots      []string            // alone: see owners
+	context    contextSize         // alone: how large the conversation is, if the agent has a policy for that
 	trimmed    int64               // alone: up to where the stream was trimmed, as far as this turn knows
 
 	mu sync.Mutex
@@ -76,9 +88,16 @@ type turn struct {
 	// ended is the outcome, once the last commit was made. Written under mu by effects that
 	// run alone, which read it without; others read it under mu.
 	ended *session.Outcome
+	// called are the calls of agents that observers know of. Guarded by mu.
+	called map[*observation]bool
+	// roots are the sessions above at which answers arrive; see owners. Guarded by mu.
+	roots []string
 	// rewound says whether the session was ever rewound; nil if that is not known yet.
 	// Guarded by mu.
 	rewound *bool
+	// earlier is what [turn.callsBefore] has read; nil if it has not. Guarded by mu, and
+	// never changed.
+	earlier map[string]bool
 }
 
 // newTurn makes a turn. bytes counts what its stream holds.
@@ -95,6 +114,7 @@ func (h *Handler) newTurn(
 		stops:    &stopSignal{},
 		progress: &progressSignal{},
 	}
+	t.blobs.Store(unknownBlobs)
 	t.usage = &usageRecorder{
 		sink: h.cfg.Usage, log: h.log, reported: map[string]int{},
 		base: usage.Entry{
@@ -102,15 +122,22 @@ func (h *Handler) newTurn(
 			UserID: state.UserID, ParentID: state.ParentID, RootID: state.RootID,
 		},
 	}
-	t.finish = sync.OnceFunc(func() { close(t.done) })
+	t.finish = sync.OnceFunc(func() {
+		close(t.done)
+		t.abandonObservations()
+	})
 	t.pool = usercode.NewPool(t.done)
 	if agent.Model == nil { // every other agent was checked to have a model
 		t.remote = h.remote(agent.Name)
 	}
 	env := t.userEnv()
 	t.hooks = newHookRunner(env, h.cfg.Hooks, &agent.Hooks, perRun)
-	t.tools = &toolResolver{userEnv: env, agent: agent, sessionID: state.ID}
+	t.tools = &toolResolver{userEnv: env, agent: agent, sessionID: state.ID, extensions: t.newExtensions(env)}
+	if evicts(agent) {
+		t.tools.reader = h.readResult
+	}
 	t.prompts = &promptBuilder{userEnv: env, agent: agent, tools: t.tools, sessionID: state.ID, runID: run.ID}
+	t.context = newContextSize(agent)
 	t.state = *state
 	t.doc = state.Custom
 	t.state.Custom = session.CustomState{}
@@ -127,7 +154,7 @@ func (h *Handler) newTurn(
 	return t
 }
 
-// size is about how many bytes the session has, with its stream.
+// size is about how many bytes the session has, with its stream and without its blobs.
 func (t *turn) size() int64 { return t.transcript.Bytes() + t.out.Config().Bytes.Load() }
 
 // current is the number of the step that comes next or is in flight. It is 0 for a
@@ -159,9 +186,20 @@ func (t *turn) mustFinish() bool {
 	if limit := stepLimit(t.agent); limit != helix.Unlimited && t.step >= limit {
 		return true
 	}
-	messages := t.transcript.Messages()
-	last := &messages[len(messages)-1]
+	last := t.lastMessage()
 	return last.Role == session.RoleAssistant && last.RunID == t.run.ID && len(last.Calls()) == 0
+}
+
+// lastMessage is the last message of the transcript that is no marker, or an empty
+// one.
+func (t *turn) lastMessage() *session.Message {
+	messages := t.transcript.Messages()
+	for i := len(messages) - 1; i >= 0; i-- {
+		if messages[i].Compaction() == nil {
+			return &messages[i]
+		}
+	}
+	return &session.Message{}
 }
 
 // attrs are the log attributes of the turn.

@@ -37,8 +37,7 @@ func (r *usageRecorder) record(ctx context.Context, step int, e usage.Entry) {
 	}
 }
 
-// uniqueID tells apart what one effect reports under one id. A repeated effect gets
-// the same ids.
+// uniqueID tells apart what one effect reports under one id.
 func (r *usageRecorder) uniqueID(id string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -48,29 +48,26 @@ func (w *stepWaits) entries(ctx context.Context) ([]session.Pending, error) {
 	if len(owned) == 0 {
 		return nil, nil
 	}
-	roots, err := w.t.owners(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, root := range roots {
-		_, err := retry.Do(ctx, func() (struct{}, error) { return struct{}{}, w.t.sessions.Own(ctx, root, owned) })
-		if err != nil {
-			w.t.h.log.ErrorContext(ctx, "client_tool.ownership_write_failed", w.t.attrs("root", root, "error", err)...)
-			return nil, err
-		}
-	}
-	return pending, nil
+	return pending, w.t.own(ctx, owned)
 }
 
 // owners lists the other sessions at which somebody may answer calls of the turn.
 func (t *turn) owners(ctx context.Context) ([]string, error) {
-	if t.roots != nil || t.state.ParentID == "" {
-		return t.roots, nil
+	if t.state.ParentID == "" {
+		return nil, nil
+	}
+	t.mu.Lock()
+	roots := t.roots
+	t.mu.Unlock()
+	if roots != nil {
+		return roots, nil
 	}
 	l, err := lineageOf(ctx, t.sessions, &t.state)
 	if err != nil {
 		return nil, err
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.roots = l.others()
 	return t.roots, nil
 }
@@ -86,8 +83,14 @@ func (w *stepWaits) announce() {
 		if c.settled != nil || c.pending == nil {
 			continue
 		}
-		if c.Kind == session.CallClient {
+		switch c.Kind {
+		case session.CallClient:
 			w.t.emitStart(c)
+			continue
+		case session.CallQuestion:
+			if c.pending.State == session.PendingWaiting {
+				w.t.showQuestion(c.pending)
+			}
 			continue
 		}
 		wait := struct {
@@ -125,7 +128,7 @@ func (w *stepWaits) match(found []session.Pending) bool {
 		if !machine.WaitsForPerson(c.Kind) || c.settled != nil {
 			continue
 		}
-		at := slices.IndexFunc(found, func(p session.Pending) bool { return p.CallID == c.ID })
+		at := slices.IndexFunc(found, func(p session.Pending) bool { return p.CallID == c.WaitID() })
 		if at < 0 {
 			return false
 		}
@@ -135,7 +138,7 @@ func (w *stepWaits) match(found []session.Pending) bool {
 }
 
 // answer is the result that the end of a wait gives a call. It is nil if nobody has
-// answered, or if the call was approved and is yet to be carried out.
+// answered, or if the answer lets the call run and it is yet to be carried out.
 func (w *stepWaits) answer(ctx context.Context, c *call) *settled {
 	p := w.t.pendingOf(c)
 	if p.State == session.PendingAnswered && p.Response != nil {
@@ -149,6 +152,16 @@ func (w *stepWaits) answer(ctx context.Context, c *call) *settled {
 		return w.t.failed(c, v.failure, v.took)
 	}
 	return &settled{message: w.t.stamp(session.ToolResult(c.part, v.output)), took: v.took}
+}
+
+// result is the result that the end of a wait gives a call, as it is to be stored. It is nil
+// where answer is.
+func (w *stepWaits) result(ctx context.Context, c *call) (*settled, error) {
+	result := w.t.filter(ctx, c, w.answer(ctx, c))
+	if result == nil {
+		return nil, nil
+	}
+	return result, w.t.evict(ctx, c, result)
 }
 
 // verdict is what the entry of a wait means for its call.
@@ -171,7 +184,7 @@ func verdictOf(c *call, p *session.Pending) verdict {
 		return verdict{settles: true, failure: notApproved(answer.Reason)}
 	case answer.Kind == session.PendingApproval && p.Fingerprint != session.Fingerprint(c.Tool, c.part.Input):
 		return verdict{settles: true, failure: toolError(session.CodeToolDenied, "the approved input differs from the call's input")}
-	case answer.Kind == session.PendingApproval:
+	case answer.Kind == session.PendingApproval || answer.Kind == session.PendingQuestion:
 		return verdict{}
 	case answer.Error != "" && c.Kind == session.CallApproval:
 		return verdict{settles: true, failure: toolError(session.CodeToolNotRun, "%s", answer.Error)}
@@ -247,6 +260,9 @@ func (t *turn) gather(ctx context.Context, e effect) (machine.Result, error) {
 
 // gather examines the answers until it can decide what follows.
 func (w *stepWaits) gather(ctx context.Context, e effect) (machine.Result, error) {
+	if err := w.takeQuestions(ctx, e); err != nil {
+		return machine.Result{}, err
+	}
 	for range gatherTries {
 		if w.t.stops.requested() != nil || !w.f.waiting() {
 			return machine.Result{}, nil // the step's commit answers the calls that are left
@@ -264,6 +280,7 @@ func (w *stepWaits) gather(ctx context.Context, e effect) (machine.Result, error
 		if !errors.Is(err, session.ErrAnswered) {
 			return res, err
 		}
+		w.f.tasksRound = 0 // it suspends with another outcome, if at all
 		w.reconsider()
 		w.t.discardResults(w.f, "answered")
 	}
@@ -298,10 +315,12 @@ func (w *stepWaits) classify(ctx context.Context) (ready []machine.PlannedCall, 
 			}
 			continue
 		}
-		result := w.answer(ctx, c)
+		result, err := w.result(ctx, c)
 		switch {
+		case err != nil:
+			return nil, nil, err
 		case result != nil:
-		case c.approvedBy(c.pending):
+		case c.releasedBy(c.pending):
 			ready = append(ready, machine.PlannedCall{ID: c.ID, Kind: c.Kind, Ready: true})
 			continue
 		case due(c.pending, now):
@@ -311,12 +330,15 @@ func (w *stepWaits) classify(ctx context.Context) (ready []machine.PlannedCall, 
 			continue
 		}
 		w.t.show(c, result)
+		if c.Serial && w.f.holdsUp(c) { // those behind it need not wait any more
+			ready = append(ready, machine.PlannedCall{ID: c.ID, Kind: c.Kind, Ready: true})
+		}
 	}
 	return ready, waiting, nil
 }
 
 // keepAnswers settles the answered calls of a step that is about to be abandoned. A
-// call that was approved is not carried out any more.
+// call that was approved, or whose question was answered, is not carried out any more.
 func (w *stepWaits) keepAnswers(ctx context.Context) error {
 	if !w.f.committed || !slices.ContainsFunc(w.f.calls, func(c *call) bool { return c.settled == nil && machine.WaitsForPerson(c.Kind) }) {
 		return nil
@@ -328,7 +350,11 @@ func (w *stepWaits) keepAnswers(ctx context.Context) error {
 		if c.settled != nil || !machine.WaitsForPerson(c.Kind) {
 			continue
 		}
-		if result := w.answer(ctx, c); result != nil {
+		result, err := w.result(ctx, c)
+		if err != nil {
+			return err
+		}
+		if result != nil {
 			w.t.show(c, result)
 		}
 	}
@@ -361,10 +387,8 @@ func (w *stepWaits) suspend(ctx context.Context, e effect, waiting []*call) (mac
 		}
 		w.t.showAgain(c)
 		kept = kept || !c.refused()
-		if !c.settled.stored && !c.refused() && c.Kind != session.CallFinish && !c.timedOut() {
-			if err := w.t.toolCall(e, w.f, c).persist(ctx, c.settled); err != nil {
-				return machine.Result{}, err
-			}
+		if err := w.t.keepResult(ctx, e, w.f, c); err != nil {
+			return machine.Result{}, err
 		}
 	}
 	outcome := &session.Outcome{SuspendedStep: w.f.reply.ID, Reply: w.f.reply.Content()}
@@ -393,20 +417,37 @@ func (w *stepWaits) suspend(ctx context.Context, e effect, waiting []*call) (mac
 	for _, c := range w.f.calls {
 		switch {
 		case c.expired: // final, unless somebody answers first
-			change.Waits = append(change.Waits, c.ID)
-			change.Resolve = append(change.Resolve, session.Resolution{CallID: c.ID, State: session.PendingTimedOut})
+			change.Waits = append(change.Waits, c.pending.CallID)
+			change.Resolve = append(change.Resolve, session.Resolution{CallID: c.pending.CallID, State: session.PendingTimedOut})
 		case c.settled != nil && c.pending != nil && c.pending.State == session.PendingAnswered: // its row has the result
-			change.Resolve = append(change.Resolve, session.Resolution{CallID: c.ID, State: session.PendingConsumed})
+			change.Resolve = append(change.Resolve, session.Resolution{CallID: c.pending.CallID, State: session.PendingConsumed})
 		}
 	}
 	outcome.Status = session.SuspensionStatus(own, len(outcome.Children) > 0, kept)
 	change.Run = w.t.runChange("")
+	if w.f.tasksRound != e.Round {
+		w.t.finishTasks(ctx, e.Key(), &change)
+		if err := w.t.finishCutOff(ctx); err != nil {
+			return machine.Result{}, err
+		}
+		w.f.tasks, w.f.tasksRound = change.Tasks, e.Round
+	}
+	change.Tasks = w.f.tasks
 	w.t.emitPatches(change.Writes)
 	if _, err := w.t.commit(ctx, w.t.newCommit(e.Key(), change)); err != nil {
 		return machine.Result{}, err
 	}
 	w.t.h.log.InfoContext(ctx, "client_tool.suspended", w.t.attrs("status", outcome.Status, "waits", change.Waits)...)
 	return machine.Result{Next: machine.NextClose}, nil
+}
+
+// keepResult writes the result of a settled call to its row, unless that was done: the
+// commit that adds it to the transcript may be another run's.
+func (t *turn) keepResult(ctx context.Context, e effect, f *flight, c *call) error {
+	if c.settled == nil || c.settled.stored || c.refused() || c.Kind == session.CallFinish || c.timedOut() {
+		return nil
+	}
+	return t.toolCall(e, f, c).persist(ctx, c.settled)
 }
 
 // reconsider clears the results of calls that nobody answered in time, or before the

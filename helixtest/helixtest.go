@@ -131,7 +131,7 @@ func (s *setup) result(ctx context.Context, run helix.Run, earlier *Result) (*Re
 	if err != nil {
 		return nil, err
 	}
-	res.Custom = state.Custom
+	res.Custom = state.Custom.Public()
 	res.Calls = calls(res.Messages, res.runs)
 	return res, nil
 }

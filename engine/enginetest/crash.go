@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/helixagents/helix/engine/machine"
@@ -47,6 +48,7 @@ type rehearsal struct {
 	act             act
 	want            outcome
 	effects, writes []int
+	blobs           int // how many of the writes put a blob
 }
 
 // rehearse plays an act without interruption, in all its courses.
@@ -56,7 +58,7 @@ func rehearse(t *testing.T, backend store.Backend, a act) *rehearsal {
 	for i, s := range a.courses {
 		ctx := testContext(t)
 		w := newWorld(t, backend, s)
-		faults := storetest.NewFaults(backend)
+		faults := storetest.NewFaults(w.backend)
 		p := w.process(faults)
 		effects := 0
 		err := w.play(ctx, p, p, func(machine.Effect, machine.Result) bool { effects++; return true })
@@ -64,6 +66,7 @@ func rehearse(t *testing.T, backend store.Backend, a act) *rehearsal {
 			t.Fatalf("%s: %v", s.people, err)
 		}
 		r.effects, r.writes = append(r.effects, effects), append(r.writes, faults.Count())
+		r.blobs += faults.Count("PutBlob")
 		got := w.inspect(ctx)
 		if i == 0 {
 			r.want = got
@@ -72,6 +75,15 @@ func rehearse(t *testing.T, backend store.Backend, a act) *rehearsal {
 		if t.Failed() {
 			t.Fatalf("in the course %q", s.people)
 		}
+	}
+	if a.name == "blobs" && r.blobs != 4 {
+		t.Fatalf("%d blobs were put, so these writes are not interrupted", r.blobs)
+	}
+	if a.name == "evictions" && r.blobs != evictions {
+		t.Fatalf("%d results were evicted, so these writes are not interrupted", r.blobs)
+	}
+	if whole := strconv.Quote(report("issue", "g")); a.name == "evictions" && r.want.output != whole {
+		t.Fatalf("the output is\n%s\nwant\n%s", r.want.output, whole)
 	}
 	return r
 }
@@ -99,7 +111,7 @@ func (r *rehearsal) eachWrite(t *testing.T, test func(t *testing.T, s scenario, 
 func crashAfterEffect(ctx context.Context, t *testing.T, backend store.Backend, s scenario, want outcome, n int) {
 	t.Helper()
 	w := newWorld(t, backend, s)
-	p := w.process(backend)
+	p := w.process(w.backend)
 	if err := w.play(ctx, p, p, func(machine.Effect, machine.Result) bool { n--; return n > 0 }); !errors.Is(err, errKilled) {
 		t.Fatalf("%d effects early, the turn ended: %v", n, err)
 	}
@@ -110,7 +122,7 @@ func crashAfterEffect(ctx context.Context, t *testing.T, backend store.Backend, 
 func crashAtWrite(ctx context.Context, t *testing.T, backend store.Backend, s scenario, want outcome, n int, when storetest.When) {
 	t.Helper()
 	w := newWorld(t, backend, s)
-	faults := storetest.NewFaults(backend)
+	faults := storetest.NewFaults(w.backend)
 	faults.FailWith(errKilled)
 	killed := false
 	faults.Fail(func(op storetest.Op) storetest.When {
@@ -134,6 +146,7 @@ func crashAtWrite(ctx context.Context, t *testing.T, backend store.Backend, s sc
 func (w *world) compare(ctx context.Context, want outcome) {
 	w.t.Helper()
 	unchanged := w.prefix(ctx)
+	w.cutOff = w.begun(ctx)
 	w.finish(ctx)
 	unchanged()
 	w.sameTurn(w.inspect(ctx), want)

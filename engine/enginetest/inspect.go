@@ -63,20 +63,49 @@ func (w *world) inspect(ctx context.Context) outcome {
 			w.t.Errorf("folding the stream of %s gives\n%s\nbut the transcript is\n%s", id, strings.Join(got, "\n"), strings.Join(lines, "\n"))
 		}
 		w.checkState(state, messages)
+		w.checkMarkers(ctx, state, messages)
+		w.checkShownMarkers(id, streams[state.StreamID], messages)
+		w.checkPrepared(messages)
 		w.checkStarts(id, messages)
+		w.checkBlobs(ctx, id, lines)
 		out.sessions[place(id)] = plain(w.withoutNotices(ctx, id, messages))
 		out.replies += replies(messages)
 	}
 	w.checkPeople(ctx)
+	w.checkTasks(ctx)
+	w.checkInputs()
+	w.checkRequests()
 	return out
+}
+
+var references = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
+
+// checkBlobs checks that the session has all blobs that its messages name.
+func (w *world) checkBlobs(ctx context.Context, id string, lines []string) {
+	w.t.Helper()
+	for _, ref := range references.FindAllString(strings.Join(lines, "\n"), -1) {
+		if _, err := w.backend.Blobs().Tenant(w.tenant).Get(ctx, id, ref); err != nil {
+			w.t.Errorf("a message of %s names a blob that is not there: %v", id, err)
+		}
+	}
 }
 
 // randomPart is the part of a child's id that cannot be guessed and differs from turn
 // to turn.
 var randomPart = regexp.MustCompile(`\.[0-9a-z]{16}`)
 
-// place is a session's id without its random part: its place in the family.
-func place(id string) string { return randomPart.ReplaceAllString(id, "") }
+// place is a session's id without its random part: its place in the family. The ids of
+// calls that a child makes follow from the child's id, so they differ, too.
+func place(id string) string {
+	first := true
+	return callID.ReplaceAllStringFunc(randomPart.ReplaceAllString(id, ""), func(id string) string {
+		if first {
+			first = false
+			return id
+		}
+		return "call"
+	})
+}
 
 // replies is the number of a model's replies.
 func replies(messages []session.Message) int {
@@ -106,6 +135,8 @@ func (w *world) family(ctx context.Context) []string {
 var (
 	take   = regexp.MustCompile(` text "\(take \d+\)"| \(take \d+\)`)
 	callID = regexp.MustCompile(`call_[0-9a-f]+`)
+	// unsettled is what a summary says about calls that a crash cut off.
+	unsettled = regexp.MustCompile(`\\n\\nCalls that were refused.*?\\n</unsettled_calls>`)
 )
 
 // plain removes from lines what may differ between two turns: the model words a
@@ -114,6 +145,7 @@ func plain(lines []string) []string {
 	var out []string
 	known := map[string]string{}
 	for _, line := range lines {
+		line = unsettled.ReplaceAllString(line, "")
 		line = callID.ReplaceAllStringFunc(take.ReplaceAllString(line, ""), func(id string) string {
 			if known[id] == "" {
 				known[id] = fmt.Sprintf("call %d", len(known)+1)
@@ -139,6 +171,9 @@ func Lines(messages []session.Message) []string {
 				fmt.Fprintf(&line, " call %s %s(%s)", p.CallID, p.Tool, p.Input)
 			case session.PartToolResult:
 				fmt.Fprintf(&line, " result %s %s", p.CallID, p.ResultJSON())
+				if whole := m.Evicted(); whole != nil {
+					fmt.Fprintf(&line, " of %d bytes in %v", whole.Bytes, whole.Blobs)
+				}
 			default:
 				fmt.Fprintf(&line, " %s %q", p.Kind, p.Text)
 			}
@@ -188,13 +223,19 @@ func (w *world) checkState(state *session.State, messages []session.Message) {
 }
 
 // once says of the tools that leave a trace whether their calls must not run again.
-var once = map[string]bool{"look": false, "send": false, "pay": true, "book": true, "sign": true, "seal": true}
+var once = map[string]bool{
+	"look": false, "send": false, "keep": false, "file": false, "pay": true, "book": true, "sign": true, "seal": true, "stack": true,
+	"measure": true, "quiz": true, "peek": false, "clear": true, "ship": true, "dump": true, "print": false, "issue": true,
+}
 
 func expectedMemo(messages []session.Message) memo {
 	var m memo
 	inputs := map[string]string{}
 	for i := range messages {
 		msg := &messages[i]
+		if c := msg.Compaction(); c != nil && c.Kind == session.CompactionSummary {
+			m.Summed = append(m.Summed, fmt.Sprint("before ", msg.Step), fmt.Sprint("after ", msg.Step))
+		}
 		switch msg.Role {
 		case session.RoleAssistant:
 			m.Asked = append(m.Asked, msg.Step)
@@ -241,17 +282,24 @@ func (w *world) checkStarts(id string, messages []session.Message) {
 		if !traced {
 			continue
 		}
-		n := w.starts[result.Tool+" "+id+"/"+result.CallID]
-		if limited && n > 1 {
-			w.t.Errorf("%s %s was started %d times", result.Tool, result.CallID, n)
-		}
-		if result.Error == nil && n == 0 {
-			w.t.Errorf("%s %s has a result but was never started", result.Tool, result.CallID)
+		for answers := range questions[result.Tool] + 1 {
+			key := id + "/" + result.CallID
+			if answers > 0 {
+				key += fmt.Sprintf("/answer/%d", answers)
+			}
+			n := w.starts[result.Tool+" "+key]
+			if limited && n > 1 {
+				w.t.Errorf("%s %s was started %d times", result.Tool, key, n)
+			}
+			if result.Error == nil && n == 0 {
+				w.t.Errorf("%s %s has a result but was never started", result.Tool, key)
+			}
 		}
 	}
 }
 
-// sameTurn compares two outcomes. A call that was cut off may have no result.
+// sameTurn compares two outcomes. A call that a crash has cut off has no result, and
+// nobody knows whether it took effect.
 func (w *world) sameTurn(got, want outcome) {
 	w.t.Helper()
 	unknown, same := 0, len(got.sessions) == len(want.sessions)
@@ -268,14 +316,45 @@ func (w *world) sameTurn(got, want outcome) {
 			}
 		}
 	}
-	if unknown > 1 {
-		w.t.Errorf("%d calls were cut off by one crash", unknown)
+	if unknown > w.cutOff {
+		w.t.Errorf("the outcome of %d calls is unknown, of which at most %d were cut off", unknown, w.cutOff)
 	}
 	// A FinishWith call that was cut off does not complete the turn.
 	if unknown == 0 && (!same || got.status != want.status || got.output != want.output) {
 		w.t.Errorf("the turn ended %s %s with the messages %v, want %s %s with %v",
 			got.status, got.output, got.sessions, want.status, want.output, want.sessions)
 	}
+}
+
+// begun counts the calls that a process which died now may have started, and which
+// must not run again. Of those of phase 2, which run one by one, that is one at most.
+func (w *world) begun(ctx context.Context) int {
+	w.t.Helper()
+	n := 0
+	for _, id := range w.family(ctx) {
+		messages, err := w.sessions().AllMessages(ctx, id)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		last := 0
+		for i := range messages {
+			rows, err := w.sessions().Calls(ctx, id, messages[i].ID)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			for j := range rows {
+				switch row := &rows[j]; {
+				case row.Status != session.CallBegun || row.MayRepeat():
+				case row.FinishWith:
+					last = 1
+				default:
+					n++
+				}
+			}
+		}
+		n += last
+	}
+	return n
 }
 
 // prefix reads what was committed when the process died, and returns a check that

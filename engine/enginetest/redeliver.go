@@ -61,7 +61,7 @@ func redeliver(ctx context.Context, t *testing.T, backend store.Backend, s scena
 ) {
 	t.Helper()
 	w := newWorld(t, backend, s)
-	p := w.process(backend)
+	p := w.process(w.backend)
 	var done []machine.Effect
 	answers := map[string]machine.Next{}
 	err := w.play(ctx, p, p, func(e machine.Effect, r machine.Result) bool {
@@ -90,6 +90,7 @@ func redeliver(ctx context.Context, t *testing.T, backend store.Backend, s scena
 	}
 	got := w.inspect(ctx)
 	w.sameTurn(got, want)
+	w.askedOnce()
 	for key, n := range w.starts {
 		if n > 1 {
 			t.Errorf("%s was started %d times", key, n)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -28,18 +29,25 @@ var tenants atomic.Int64
 // world is what is outside of a process and survives it: the backend, the effects
 // that tools had, the model, and the people who answer.
 type world struct {
-	t       *testing.T
-	backend store.Backend
-	tenant  string
-	agent   *helix.Agent
-	model   *scripted.Model
-	people  schedule
-	office  *office // a remote agent
+	t          *testing.T
+	backend    store.Backend
+	tenant     string
+	agent      *helix.Agent
+	model      *scripted.Model
+	people     schedule
+	markers    int
+	compaction compactionWay
+	// summaries counts how often a summary was asked for.
+	summaries atomic.Int64
+	office    *office // a remote agent
+	cutOff    int     // how many calls a crash may have cut off, so that their outcome is unknown
+	ledger    *ledger // the agents' extension, or nil
+	book      *book   // the backend, which notes tasks
 
 	mu     sync.Mutex
 	starts map[string]int              // tool and idempotency key → how often a call was started
-	said   map[string]helix.Submission // by tool: what people have answered
-	unsure map[string]bool             // by tool: whether an answer was accepted is unknown
+	said   map[string]helix.Submission // by waitName: what people have answered
+	unsure map[string]bool             // by waitName: whether an answer was accepted is unknown
 }
 
 // memo is an agent's state. Every write of tools and hooks leaves a trace in it; the
@@ -50,6 +58,8 @@ type memo struct {
 	Log   []string `json:"log"`   // by AfterTool and AfterSubAgent
 	Seen  []string `json:"seen"`  // by OnMessage
 	Asked []int    `json:"asked"` // by BeforeLLMCall
+	// Summed is by BeforeLLMCall and AfterLLMCall of summaries.
+	Summed []string `json:"summed"`
 }
 
 type subject struct {
@@ -61,15 +71,27 @@ type receipt struct {
 }
 
 func newWorld(t *testing.T, backend store.Backend, s scenario) *world {
+	notes := &book{Backend: backend, tasks: map[string]session.Task{}}
 	w := &world{
-		t: t, backend: backend, tenant: fmt.Sprintf("t-%d", tenants.Add(1)), people: s.people,
+		t: t, backend: notes, book: notes, tenant: fmt.Sprintf("t-%d", tenants.Add(1)), people: s.people, markers: s.markers, compaction: s.compaction,
 		office: &office{started: map[string]int{}},
 		starts: map[string]int{}, said: map[string]helix.Submission{}, unsure: map[string]bool{},
 	}
-	w.model = scripted.New(s.steps...).For("helper", helperSteps()...).For("friend", friendSteps()...).Vary()
-	w.agent = w.worker("clerk", "look", "send", "pay", "book", "choose", "sign")
-	w.agent.SubAgents = []helix.SubAgent{{Agent: w.worker("helper", "pay", "seal")}, {Name: "office", Remote: w.office}}
+	if s.helper == nil {
+		s.helper = helperSteps()
+	}
+	w.model = scripted.New(s.steps...).For("helper", s.helper...).For("friend", friendSteps()...).For("scribe", scribeSteps()...).Vary()
+	if s.ledger {
+		w.ledger = &ledger{asked: map[string]int{}, inputs: map[string][]string{}}
+	}
+	w.agent = w.worker("clerk", "look", "send", "pay", "book", "choose", "sign", "stack", "measure", "quiz", "peek", "clear", "ship", "keep", "file", "dump", "print", "issue")
+	helper := w.worker("helper", "pay", "seal")
+	helper.SubAgents = []helix.SubAgent{{Agent: w.worker("scribe", "look", "quiz")}}
+	w.agent.SubAgents = []helix.SubAgent{{Agent: helper}, {Name: "office", Remote: w.office}}
 	w.agent.Companions = []helix.Companion{{Agent: w.worker("friend", "pay"), Mode: s.companion}}
+	if s.evicts {
+		w.agent.Context = evicting()
+	}
 	if s.output {
 		w.agent.Output = helix.OutputOf[receipt]()
 	}
@@ -83,11 +105,20 @@ func (w *world) worker(name string, tools ...string) *helix.Agent {
 		return nil
 	}
 	agent := &helix.Agent{
-		Name: name, Instructions: "Work.", Model: w.model, State: helix.StateOf(memo{}),
+		Name: name, Instructions: "Work.", Model: recalling{w.model, w}, State: helix.StateOf(memo{}),
 		Hooks: helix.Hooks{
 			BeforeLLMCall: func(_ context.Context, h *helix.HookContext, e helix.BeforeLLMCallEvent) error {
-				if e.Attempt == 1 {
+				switch {
+				case e.Summary:
+					helix.Append(h, "summed", fmt.Sprint("before ", h.Step))
+				case e.Attempt == 1:
 					helix.Append(h, "asked", h.Step)
+				}
+				return nil
+			},
+			AfterLLMCall: func(_ context.Context, h *helix.HookContext, e helix.AfterLLMCallEvent) error {
+				if e.Summary {
+					helix.Append(h, "summed", fmt.Sprint("after ", h.Step))
 				}
 				return nil
 			},
@@ -101,6 +132,12 @@ func (w *world) worker(name string, tools ...string) *helix.Agent {
 	for _, tool := range tools {
 		agent.Tools = append(agent.Tools, w.tool(tool))
 	}
+	if w.ledger != nil {
+		agent.Extensions = []helix.Extension{w.ledger}
+	}
+	if w.markers > 0 {
+		agent.Context = w.compaction.policy(w.markers, &w.summaries)
+	}
 	return agent
 }
 
@@ -110,16 +147,22 @@ func (w *world) tool(name string) helix.Tool {
 	case "choose":
 		tool.Execute = helix.OnClient[subject]()
 		return tool
-	case "look":
+	case "look", "peek", "file", "print":
 		tool.ReadOnly = true
-	case "send":
+	case "send", "keep":
 		tool.Idempotent = true
-	case "book":
+	case "book", "ship", "issue":
 		tool.FinishWith = true
-	case "sign", "seal":
+	case "stack":
+		tool.Serial = true
+	case "sign", "seal", "clear":
 		tool.Approval = helix.RequireApproval
 	}
-	tool.Execute = helix.Func(func(_ context.Context, call *helix.Call, in subject) (string, error) {
+	if questions[name] > 0 {
+		tool.Asks, tool.Execute = true, w.asker(name)
+		return tool
+	}
+	tool.Execute = helix.Func(func(ctx context.Context, call *helix.Call, in subject) (string, error) {
 		w.mu.Lock()
 		w.starts[name+" "+call.IdempotencyKey()]++
 		w.mu.Unlock()
@@ -128,6 +171,16 @@ func (w *world) tool(name string) helix.Tool {
 			helix.Update(call, func(m *memo) { m.Count++ })
 		}
 		call.Emit("noted", in.What)
+		if name == "keep" || name == "file" {
+			ref, err := call.PutBlob(ctx, []byte(name+" "+in.What))
+			return name + " done: " + ref, err
+		}
+		if large[name] {
+			return report(name, in.What), nil
+		}
+		if w.markers > 0 { // a summary must be shorter than what it stands for
+			return name + " done: " + in.What + strings.Repeat(".", w.compaction.padding()), nil
+		}
 		return name + " done: " + in.What, nil
 	})
 	return tool

@@ -36,7 +36,8 @@ type Effect struct {
 	RunID     string     `json:"runId"`
 	Step      int        `json:"step"`
 	CallID    string     `json:"callId,omitempty"`
-	// Round counts how often the step has gathered answers before.
+	// Round counts how often the step has gathered answers before. Of calls, those have
+	// it that may be carried out several times: of other agents, and those that ask.
 	Round int `json:"round,omitempty"`
 	// Finish makes a model call offer nothing but the finish tool; the step's commit
 	// repeats it.
@@ -81,6 +82,8 @@ type PlannedCall struct {
 	Kind session.CallKind `json:"kind"`
 	// Last puts the call into phase 2, after all others, one by one.
 	Last bool `json:"last,omitempty"`
+	// Serial keeps the call from running beside other serial calls.
+	Serial bool `json:"serial,omitempty"`
 	// Ready says that the answer which the call waited for has arrived.
 	Ready bool `json:"ready,omitempty"`
 }
@@ -91,7 +94,7 @@ func Waits(kind session.CallKind) bool { return WaitsForPerson(kind) || WaitsFor
 
 // WaitsForPerson reports whether a person answers calls of a kind.
 func WaitsForPerson(kind session.CallKind) bool {
-	return kind == session.CallClient || kind == session.CallApproval
+	return kind == session.CallClient || kind == session.CallApproval || kind == session.CallQuestion
 }
 
 // WaitsForAgent reports whether another agent answers calls of a kind.
@@ -103,6 +106,8 @@ func WaitsForAgent(kind session.CallKind) bool {
 type Result struct {
 	Next  Next          `json:"next,omitempty"`
 	Calls []PlannedCall `json:"calls,omitempty"`
+	// Waits is set by a call that has asked a question, so that its answer is gathered.
+	Waits bool `json:"waits,omitempty"`
 	// Status is set by CloseTurn: how the run ended.
 	Status session.RunStatus `json:"status,omitempty"`
 	// Abort is set by CloseTurn when an abort was requested while the run suspended.

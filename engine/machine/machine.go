@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"slices"
+
 	"github.com/helixagents/helix/session"
 )
 
@@ -14,12 +16,23 @@ type Machine struct {
 	Phase     Phase  `json:"phase"`
 	// Finish makes the next model call offer nothing but the finish tool.
 	Finish bool `json:"finish,omitempty"`
+	// Serial holds the serial calls of phase 1 that have not been dispatched yet, in call
+	// order. At most one of them is in a wave.
+	Serial []SerialCall `json:"serial,omitempty"`
 	// Queue holds the calls of phase 2 that have not been dispatched yet.
 	Queue []string `json:"queue,omitempty"`
 	// Waits is set while the step has calls that may have to wait for a person or
 	// another agent. Round counts how often their answers were gathered.
 	Waits bool `json:"waits,omitempty"`
 	Round int  `json:"round,omitempty"`
+}
+
+// SerialCall is a call that does not run beside other serial calls.
+type SerialCall struct {
+	ID string `json:"id"`
+	// Waits is set if a person answers the call; Ready, if that was done.
+	Waits bool `json:"waits,omitempty"`
+	Ready bool `json:"ready,omitempty"`
 }
 
 // Phase is what the machine waits for.
@@ -69,7 +82,10 @@ func New(key session.Key, runID string, pos Position) (*Machine, []Effect) {
 		wave = m.close()
 	case len(pos.Calls) > 0:
 		wave = m.plan(pos.Calls)
-		if pos.Resumed || len(wave) == 0 {
+		if pos.Resumed { // calls that wait for nobody have ended, but for serial ones
+			wave = nil
+		}
+		if wave = m.addSerial(wave); len(wave) == 0 {
 			wave = m.drain()
 		}
 	default:
@@ -97,9 +113,13 @@ func (m *Machine) Next(results []Result) ([]Effect, *Outcome) {
 		return m.close(), nil
 	}
 	switch m.Phase {
+	case PhaseTools, PhaseLast:
+		for i := range results {
+			m.Waits = m.Waits || results[i].Waits
+		}
 	case PhaseModel:
 		if results[0].Next == NextTools {
-			if wave := m.plan(results[0].Calls); len(wave) > 0 {
+			if wave := m.addSerial(m.plan(results[0].Calls)); len(wave) > 0 {
 				return wave, nil
 			}
 			return m.drain(), nil
@@ -126,31 +146,53 @@ func (m *Machine) ask() []Effect {
 	return []Effect{e}
 }
 
-// plan dispatches the calls of phase 1 that need no person and queues those of
-// phase 2.
+// plan dispatches the calls of phase 1 that need no person and queues serial ones and
+// those of phase 2.
 func (m *Machine) plan(calls []PlannedCall) []Effect {
-	m.Queue, m.Waits, m.Round = nil, false, 0
+	m.Serial, m.Queue, m.Waits, m.Round = nil, nil, false, 0
 	m.Phase = PhaseTools
 	var wave []Effect
 	for _, c := range calls {
 		m.Waits = m.Waits || Waits(c.Kind)
 		switch {
 		case c.Kind == session.CallFinish:
+		case c.Serial:
+			m.Serial = append(m.Serial, SerialCall{ID: c.ID, Waits: WaitsForPerson(c.Kind), Ready: c.Ready})
+		case WaitsForPerson(c.Kind) && !c.Ready: // a call of phase 2, too, that has asked
 		case c.Last:
 			m.Queue = append(m.Queue, c.ID)
-		case !WaitsForPerson(c.Kind) || c.Ready:
+		default:
 			wave = append(wave, m.dispatched(c))
 		}
 	}
 	return wave
 }
 
-// dispatch asks for calls, all at once.
+// dispatch asks for calls whose answers have arrived, all at once but for serial ones.
 func (m *Machine) dispatch(calls []PlannedCall) []Effect {
 	m.Phase = PhaseTools
 	var wave []Effect
 	for _, c := range calls {
+		at := slices.IndexFunc(m.Serial, func(s SerialCall) bool { return s.ID == c.ID })
+		if at >= 0 {
+			m.Serial[at].Ready = true
+			continue
+		}
 		wave = append(wave, m.dispatched(c))
+	}
+	return m.addSerial(wave)
+}
+
+// addSerial adds the next serial call to a wave, if one can be carried out: the first whose
+// answer has arrived, or that is not behind one that waits for a person.
+func (m *Machine) addSerial(wave []Effect) []Effect {
+	blocked := false
+	for i, c := range m.Serial {
+		if c.Ready || !m.Waits || (!c.Waits && !blocked) {
+			m.Serial = append(m.Serial[:i:i], m.Serial[i+1:]...)
+			return append(wave, m.call(c.ID))
+		}
+		blocked = blocked || c.Waits
 	}
 	return wave
 }
@@ -158,15 +200,22 @@ func (m *Machine) dispatch(calls []PlannedCall) []Effect {
 // dispatched asks for one call.
 func (m *Machine) dispatched(c PlannedCall) Effect {
 	e := m.call(c.ID)
-	if WaitsForAgent(c.Kind) {
+	switch {
+	case WaitsForAgent(c.Kind):
 		e.Kind, e.Round = CallChild, m.Round
+	case c.Kind == session.CallQuestion: // it has been carried out before
+		e.Round = m.Round
 	}
 	return e
 }
 
-// drain asks for answers, then for the calls of phase 2, one by one, then for the
-// commit.
+// drain asks for serial calls that can be carried out, one by one, then for answers, then
+// for the calls of phase 2, one by one, then for the commit.
 func (m *Machine) drain() []Effect {
+	if wave := m.addSerial(nil); len(wave) > 0 {
+		m.Phase = PhaseTools
+		return wave
+	}
 	var e Effect
 	switch {
 	case m.Waits:

@@ -34,6 +34,12 @@ func TestMachine(t *testing.T) {
 	last := func(id string) machine.PlannedCall {
 		return machine.PlannedCall{ID: id, Kind: session.CallServer, Last: true}
 	}
+	serial := func(id string) machine.PlannedCall {
+		return machine.PlannedCall{ID: id, Kind: session.CallServer, Serial: true}
+	}
+	approval := func(id string) machine.PlannedCall {
+		return machine.PlannedCall{ID: id, Kind: session.CallApproval, Serial: true}
+	}
 	finish := machine.PlannedCall{ID: "f", Kind: session.CallFinish}
 	tools := func(calls ...machine.PlannedCall) []machine.Result {
 		return []machine.Result{{Next: machine.NextTools, Calls: calls}}
@@ -75,6 +81,53 @@ func TestMachine(t *testing.T) {
 			{one(machine.NextClose), "r/1/close"},
 			{closed, "end"},
 		}},
+		{"serial calls run one after another, beside others", machine.Position{Step: 1}, "r/1/model", []wave{
+			{tools(serial("a"), server("b"), serial("c"), last("x"), serial("d")), "r/1/tool/b r/1/tool/a"},
+			{none(2), "r/1/tool/c"},
+			{none(1), "r/1/tool/d"},
+			{none(1), "r/1/tool/x"},
+			{none(1), "r/1/commit"},
+			{one(machine.NextModel), "r/2/model"},
+			{tools(server("e")), "r/2/tool/e"},
+		}},
+		{"a serial call waits for an earlier one that waits for a person", machine.Position{Step: 1}, "r/1/model", []wave{
+			{tools(serial("a"), approval("b"), serial("c"), server("d")), "r/1/tool/d r/1/tool/a"},
+			{none(2), "r/1/gather/1"},
+			{tools(ready("b", session.CallApproval)), "r/1/tool/b"},
+			{none(1), "r/1/tool/c"},
+			{none(1), "r/1/gather/2"},
+			{none(1), "r/1/commit"},
+		}},
+		{"serial calls that were answered together run one after another", machine.Position{Step: 1}, "r/1/model", []wave{
+			{tools(approval("a"), approval("b"), of("c", session.CallApproval)), "r/1/gather/1"},
+			{tools(ready("a", session.CallApproval), ready("b", session.CallApproval), ready("c", session.CallApproval)), "r/1/tool/c r/1/tool/a"},
+			{none(2), "r/1/tool/b"},
+			{none(1), "r/1/gather/2"},
+		}},
+		{"a serial call that was answered first runs first", machine.Position{Step: 1}, "r/1/model", []wave{
+			{tools(approval("a"), approval("b"), serial("c")), "r/1/gather/1"},
+			{tools(ready("b", session.CallApproval)), "r/1/tool/b"},
+			{none(1), "r/1/gather/2"},
+			{tools(ready("a", session.CallApproval)), "r/1/tool/a"},
+			{none(1), "r/1/tool/c"},
+		}},
+		{"serial calls run when nothing waits any more", machine.Position{Step: 1}, "r/1/model", []wave{
+			{tools(approval("a"), serial("b")), "r/1/gather/1"},
+			{none(1), "r/1/tool/a"},
+			{none(1), "r/1/tool/b"},
+			{none(1), "r/1/commit"},
+		}},
+		{"resumed behind a serial call that waits", machine.Position{
+			Resumed: true, Calls: []machine.PlannedCall{server("z"), approval("a"), serial("b")},
+		}, "r/0/gather/1", []wave{
+			{tools(ready("a", session.CallApproval)), "r/0/tool/a"},
+			{none(1), "r/0/tool/b"},
+			{none(1), "r/0/gather/2"},
+			{none(1), "r/0/commit"},
+		}},
+		{"resumed with a serial call that can run", machine.Position{
+			Resumed: true, Calls: []machine.PlannedCall{server("z"), of("y", session.CallApproval), serial("b")},
+		}, "r/0/tool/b", []wave{{none(1), "r/0/gather/1"}}},
 		{"a finish call is not carried out", machine.Position{Step: 1}, "r/1/model", []wave{
 			{tools(finish), "r/1/commit"}, {one(machine.NextClose), "r/1/close"}, {closed, "end"},
 		}},
@@ -118,6 +171,31 @@ func TestMachine(t *testing.T) {
 			{one(machine.NextGather), "r/1/gather/2"},
 			{none(1), "r/1/commit"},
 			{one(machine.NextModel), "r/2/model"},
+		}},
+		{"a call that asks is carried out again, each round", machine.Position{Step: 1}, "r/1/model", []wave{
+			{tools(server("a"), server("b")), "r/1/tool/a r/1/tool/b"},
+			{[]machine.Result{{Waits: true}, {}}, "r/1/gather/1"},
+			{tools(ready("a", session.CallQuestion)), "r/1/tool/a/1"},
+			{[]machine.Result{{Waits: true}}, "r/1/gather/2"},
+			{tools(ready("a", session.CallQuestion)), "r/1/tool/a/2"},
+			{none(1), "r/1/gather/3"},
+			{none(1), "r/1/commit"},
+		}},
+		{"a call of phase 2 that asks keeps the others waiting", machine.Position{Step: 1}, "r/1/model", []wave{
+			{tools(last("x"), last("y")), "r/1/tool/x"},
+			{[]machine.Result{{Waits: true}}, "r/1/gather/1"},
+			{tools(ready("x", session.CallQuestion)), "r/1/tool/x/1"},
+			{none(1), "r/1/gather/2"},
+			{none(1), "r/1/tool/y"},
+			{none(1), "r/1/commit"},
+		}},
+		{"a recovered call of phase 2 that has asked is gathered, not dispatched", machine.Position{Step: 1, Calls: []machine.PlannedCall{
+			{ID: "x", Kind: session.CallQuestion, Last: true}, last("y"),
+		}}, "r/1/gather/1", []wave{
+			{tools(ready("x", session.CallQuestion)), "r/1/tool/x/1"},
+			{none(1), "r/1/gather/2"},
+			{none(1), "r/1/tool/y"},
+			{none(1), "r/1/commit"},
 		}},
 		{"a resume begins with answers, whatever the calls", machine.Position{Step: 0, Resumed: true, Calls: []machine.PlannedCall{
 			server("a"), of("s", session.CallSubAgent), last("x"),

@@ -25,6 +25,9 @@ const childEnv = "HELIX_CHAOS_CHILD"
 var parts = map[string]func(ctx context.Context, dir string) error{
 	"worker":   worker,
 	"fleet":    fleet,
+	"notes":    notes,
+	"asker":    asker,
+	"answerer": answerer,
 	"beginner": beginner,
 	"patient":  patient,
 	"racer":    racer,

@@ -89,6 +89,10 @@ func (d *Draft) add(op session.Op) {
 	if d.closed {
 		return
 	}
+	if err := session.CheckPublicKey("state key", op.Key); err != nil {
+		d.fail(err)
+		return
+	}
 	if err := (&session.Writes{Ops: []session.Op{op}}).Check(); err != nil {
 		d.fail(err)
 		return
@@ -103,6 +107,46 @@ func (d *Draft) add(op session.Op) {
 		}
 	}
 	d.ops = append(d.ops, op)
+}
+
+// Reserved returns the value of a key of the framework, which user code does not
+// see, with the draft's changes, or nil. key begins with [session.ReservedPrefix].
+func (d *Draft) Reserved(key string) (json.RawMessage, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, session.ErrClosed.WithMessage("state used after the call ended")
+	}
+	for _, ops := range [][]session.Op{d.ops, d.before} {
+		for _, op := range slices.Backward(ops) {
+			if op.Key == key {
+				return op.Value, nil // a reserved key is only replaced and deleted
+			}
+		}
+	}
+	return d.base.Get(key), nil
+}
+
+// SetReserved sets the value of a key of the framework, or deletes it if the value
+// is nil. It is written with the draft's other operations, in the same commit.
+func (d *Draft) SetReserved(key string, value json.RawMessage) error {
+	op := session.Op{Kind: session.OpReplace, Key: key, Value: value}
+	if value == nil {
+		op.Kind = session.OpDelete
+	}
+	if !session.IsReservedKey(key) {
+		return session.Invalid("state key", "%q does not begin with %q", key, session.ReservedPrefix)
+	}
+	if err := (&session.Writes{Ops: []session.Op{op}}).Check(); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return session.ErrClosed.WithMessage("state used after the call ended")
+	}
+	d.ops = append(d.ops, op)
+	return nil
 }
 
 // rawValue returns enough of a key's value to see whether it is a list.
@@ -125,9 +169,10 @@ func (d *Draft) rawValue(key string) json.RawMessage {
 	return d.base.Peek(key)
 }
 
-// Decode decodes custom state into out, a pointer.
+// Decode decodes custom state into out, a pointer, as user code sees it.
 func Decode(state *session.CustomState, out any) error {
-	raw, err := state.MarshalJSON()
+	public := state.Public()
+	raw, err := public.MarshalJSON()
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package webtest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -51,6 +52,29 @@ func story() string {
 	return strings.Join(words, " ")
 }
 
+// hostile are a page and a script that must not run on the server's origin.
+var hostile = []string{
+	`<!doctype html><title>ran</title><script>fetch("/ran-page")</script><img src=x onerror='fetch("/ran-image")'>`,
+	`fetch("/ran-script"); window.stolen = true;`,
+}
+
+// ask asks what its input says, and returns the answer.
+func ask(_ context.Context, call *helix.Call, in choice) (string, error) {
+	if said := call.Answers(); len(said) > 0 {
+		return fmt.Sprintf("%s %t %s", said[0].Answer, said[0].Declined, said[0].Reason), nil
+	}
+	q := helix.Question{Prompt: "Please: " + in.Question}
+	switch in.Question {
+	case "a size":
+		q.Schema = json.RawMessage(`{"enum":["S","M"]}`)
+	case "yes or no":
+		q.Schema = json.RawMessage(`{"type":"object","required":["sure"],"properties":{"sure":{"type":"boolean"}}}`)
+	default:
+		q.URL = "https://example.com/sign-in"
+	}
+	return "", helix.Ask(q)
+}
+
 // desk is the agent that the clients talk to. It does what the message names.
 func desk() *helix.Agent {
 	deletes := helix.Tool{
@@ -79,12 +103,18 @@ func desk() *helix.Agent {
 				return scripted.Call("choose", choice{"Which?", []string{"tea", "coffee"}})
 			case "delete":
 				return scripted.Reply(scripted.Calling("delete", item{1}), scripted.Calling("delete", item{2}))
+			case "page":
+				return scripted.Reply(scripted.Calling("put", item{1}), scripted.Calling("put", item{2}))
 			case "scout":
 				return scripted.Call("subagent__scout", task{"tidy"})
+			case "ask a size", "ask yes or no", "ask for a visit":
+				return scripted.Call("ask", choice{Question: strings.TrimPrefix(text, "ask ")})
 			case "fail":
 				return scripted.Fail(session.CodeAuth, false, "the key is wrong")
 			case "story":
 				return scripted.Text(story()).WithPieceSize(8).WithPace(15 * time.Millisecond)
+			case "slow story": // which can be stopped in the middle, however slow the browser is
+				return scripted.Text(story()).WithPieceSize(8).WithPace(200 * time.Millisecond)
 			}
 			return scripted.Text("So: " + text)
 		}),
@@ -95,6 +125,10 @@ func desk() *helix.Agent {
 				}
 				return "sun in " + in.City, nil
 			})},
+			{Name: "put", ReadOnly: true, Execute: helix.Func(func(ctx context.Context, call *helix.Call, in item) (string, error) {
+				return call.PutBlob(ctx, []byte(hostile[in.N-1]))
+			})},
+			{Name: "ask", Asks: true, Execute: helix.Func(ask)},
 			{Name: "locate", Execute: helix.OnClient[city]()},
 			{Name: "choose", Execute: helix.OnClient[choice]()},
 			deletes,

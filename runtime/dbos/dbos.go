@@ -206,6 +206,9 @@ func (r *Runtime) Cleanup(ctx context.Context, tenant string) (*session.Cleanup,
 	return r.host.Cleanup(ctx, tenant)
 }
 
+// TaskStats implements [helix.Runtime].
+func (r *Runtime) TaskStats() helix.TaskStats { return r.host.TaskStats() }
+
 // shutdownPatience is how long each part of DBOS may take to stop.
 const shutdownPatience = 10 * time.Second
 

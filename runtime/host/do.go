@@ -198,7 +198,7 @@ func (h *Host) takeOver(caller context.Context, start Start) (Takeover, error) {
 	if err != nil {
 		return Takeover{}, err
 	}
-	due := session.Due{Key: start.Key(), Agent: state.Agent, RunID: run.ID, Runtime: run.Runtime, Lease: state.Lease}
+	due := session.Due{Key: start.Key(), Agent: state.Agent, RunID: run.ID, Runtime: run.Runtime, Requires: run.Requires, Lease: state.Lease}
 	switch {
 	case run.Status.Ended():
 		h.finishClose(ctx, due)

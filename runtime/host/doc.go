@@ -37,7 +37,7 @@
 //		return &Runtime{Executor: h.Executor(), Registry: h, host: h}, nil
 //	}
 //
-// Cleanup and Shutdown call the methods of the Host that have the same names, and
+// Cleanup, TaskStats and Shutdown call the methods of the Host that have the same names, and
 // Close is [CloseNow].
 //
 // The Host calls Driver.Drive with each turn that it has opened. The driver runs a

@@ -162,7 +162,7 @@ func (h *Host) recoverSession(ctx context.Context, key session.Key) {
 	if err != nil || run.Status != session.RunRunning {
 		return
 	}
-	h.recoverOrphan(ctx, session.Due{Key: key, Agent: state.Agent, RunID: run.ID, Runtime: run.Runtime, Lease: state.Lease})
+	h.recoverOrphan(ctx, session.Due{Key: key, Agent: state.Agent, RunID: run.ID, Runtime: run.Runtime, Requires: run.Requires, Lease: state.Lease})
 }
 
 // Interrupt implements [helix.Executor].

@@ -102,6 +102,7 @@ type Host struct {
 	stops      chan session.Wake // stop requests to be sent to remote agents
 	checkSlots chan struct{}     // limits concurrent calls of Driver.EnsureDriven
 	intake     *intake           // when runs are taken over
+	tasks      *tasks            // what follows commits
 	failed     atomic.Int64      // when a lease last expired because it could not be renewed, see sinceStart; 0 after a renewal
 }
 
@@ -118,11 +119,15 @@ func New(cfg Config, driver Driver) (*Host, error) {
 		checkSlots: make(chan struct{}, maxChecks), intake: newIntake(),
 	}
 	h.changed = sync.NewCond(&h.mu)
+	var err error
+	if h.tasks, err = h.newTasks(cfg.Tasks); err != nil {
+		return nil, err
+	}
 	h.handler = engine.NewHandler(engine.Config{
-		Backend: cfg.Backend, Runtime: cfg.Name, LeaseTTL: cfg.LeaseTTL, Hooks: cfg.Hooks, Usage: cfg.Usage,
-		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult, MaxSession: cfg.MaxSession,
+		Backend: cfg.Backend, Runtime: cfg.Name, LeaseTTL: cfg.LeaseTTL, Hooks: cfg.Hooks, Usage: cfg.Usage, Observers: cfg.Observers,
+		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, Features: cfg.Features, MaxResult: cfg.MaxResult, MaxSession: cfg.MaxSession,
 		MaxChunks: cfg.MaxChunks, RemotePatience: cfg.RemotePatience, NotifyStop: h.notifyStop, Abort: h.abortRun,
-		Resume: h.resumeRun, Retry: h.retryRun, Logger: cfg.Logger,
+		Resume: h.resumeRun, Retry: h.retryRun, TasksAdded: h.tasks.notify, TrimStreams: cfg.Tasks.TrimStreams, CleanCalls: cfg.Tasks.CleanCalls, Logger: cfg.Logger,
 	})
 	if err := h.Register(cfg.Agents...); err != nil {
 		return nil, err
@@ -142,7 +147,11 @@ func (h *Host) Register(agents ...*helix.Agent) error {
 
 // RegisterFactory implements [helix.Registry].
 func (h *Host) RegisterFactory(name string, factory helix.Factory) error {
-	return h.handler.RegisterFactory(name, factory)
+	err := h.handler.RegisterFactory(name, factory)
+	if err == nil {
+		h.tasks.factoryAdded()
+	}
+	return err
 }
 
 // Replace implements [helix.Registry].
@@ -169,6 +178,8 @@ func (h *Host) Start() {
 		h.loops.Go(func() { h.sendStops(ctx) })
 	}
 	h.loops.Go(func() { h.sweeps(ctx) })
+	h.loops.Go(func() { h.every(ctx, blobSweep, h.sweepBlobs) })
+	h.tasks.start(ctx)
 	h.listen(ctx)
 }
 
@@ -207,6 +218,10 @@ func (h *Host) Shutdown(ctx context.Context) (err error) {
 		close(h.intake.closing)
 		h.log.InfoContext(ctx, "runtime.closing")
 	}
+	grace := h.tasks.opts.Grace
+	if ctx.Err() != nil {
+		grace = 0
+	}
 	finished := make(chan struct{})
 	go func() {
 		h.wg.Wait()
@@ -227,6 +242,7 @@ func (h *Host) Shutdown(ctx context.Context) (err error) {
 		h.stop()
 	}
 	h.loops.Wait()
+	h.tasks.shutdown(ctx, grace)
 	return err
 }
 

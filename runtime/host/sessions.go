@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/helixagents/helix"
@@ -25,7 +26,11 @@ func (s *sessions) Get(ctx context.Context, id string) (*session.State, error) {
 	if err := session.CheckID(id); err != nil {
 		return nil, err
 	}
-	return s.store.Load(ctx, id)
+	state, err := s.store.Load(ctx, id)
+	if err == nil {
+		state.Custom = state.Custom.Public()
+	}
+	return state, err
 }
 
 // List implements [helix.Sessions].
@@ -54,18 +59,86 @@ func (s *sessions) Waiting(ctx context.Context, query session.WaitingQuery) (ses
 	return s.store.Waiting(ctx, query)
 }
 
+// Compact implements [helix.Sessions].
+func (s *sessions) Compact(ctx context.Context, id string, force bool) (*helix.Compacted, error) {
+	if err := session.CheckID(id); err != nil {
+		return nil, err
+	}
+	return s.host.handler.Compact(ctx, session.Key{Tenant: s.tenant, ID: id}, force)
+}
+
+// Clear implements [helix.Sessions].
+func (s *sessions) Clear(ctx context.Context, id string) (*helix.Compacted, error) {
+	if err := session.CheckID(id); err != nil {
+		return nil, err
+	}
+	return s.host.handler.Clear(ctx, session.Key{Tenant: s.tenant, ID: id})
+}
+
 // Delete implements [helix.Sessions].
 func (s *sessions) Delete(ctx context.Context, id string) ([]string, error) {
 	if err := session.CheckID(id); err != nil {
 		return nil, err
 	}
 	held := s.host.turnsOf(s.tenant)
+	added, err := s.cleanUp(ctx, id)
+	if err != nil {
+		return nil, err
+	}
 	deleted, err := s.store.Delete(ctx, id)
+	if added {
+		s.host.tasks.notify() // not before, because the tasks find the session deleted then
+	}
 	if err == nil {
 		stopDeleted(held, deleted)
 	}
 	return deleted, err
 }
+
+// cleanUp stores the tasks that clean up after a session and the sessions below it, which
+// are about to be deleted, and reports whether there are any. They have no session, so they
+// outlive it. What an extension fails to return is logged and left out, as is a session that
+// cannot be read: neither keeps a session from being deleted.
+func (s *sessions) cleanUp(ctx context.Context, id string) (added bool, err error) {
+	if !s.host.handler.MayCleanUp() {
+		return false, nil
+	}
+	for ids := []string{id}; len(ids) > 0; ids = ids[1:] {
+		var tasks []session.Task
+		state, err := s.store.Load(ctx, ids[0])
+		switch {
+		case errors.Is(err, session.ErrNotFound):
+			continue
+		case ctx.Err() != nil || session.IsRetryable(err):
+			return added, err
+		case err == nil:
+			tasks, err = s.host.handler.DeletionTasks(ctx, state)
+		}
+		if err != nil {
+			s.host.log.WarnContext(ctx, "extension.clean_up_failed", "tenant", s.tenant, "session", ids[0], "error", err)
+		}
+		if err := s.store.PutTasks(ctx, tasks); err != nil {
+			return added, err
+		}
+		added = added || len(tasks) > 0
+		for query := (session.Query{ParentID: ids[0], PageRequest: session.PageRequest{Limit: session.MaxPageSize}}); ; {
+			page, err := s.store.List(ctx, query)
+			if err != nil {
+				return added, err
+			}
+			for i := range page.Items {
+				ids = append(ids, page.Items[i].ID)
+			}
+			if query.Cursor = page.Next; !page.HasMore || len(ids) > maxCleanUps {
+				break
+			}
+		}
+	}
+	return added, nil
+}
+
+// maxCleanUps bounds how many sessions below one are cleaned up after.
+const maxCleanUps = 10_000
 
 var errDeleted = session.ErrNotFound.WithMessage("the session was deleted")
 

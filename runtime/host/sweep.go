@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/session"
 )
@@ -130,6 +131,38 @@ func (h *Host) sweepInTurn(ctx context.Context) {
 	}
 }
 
+// Bytes of blobs are removed every blobSweep, of at most blobSweepLimit blobs at a time. A
+// sweep that removed at least blobSweepMany is followed by another one, until blobSweepTime
+// has passed.
+const (
+	blobSweep      = 10 * time.Minute
+	blobSweepLimit = 10_000
+	blobSweepMany  = 1000 // a sweep of files looks at many, and removes fewer
+	blobSweepTime  = time.Minute
+)
+
+// sweepBlobs removes bytes that no session has had for some time, unless another process
+// has just done so.
+func (h *Host) sweepBlobs(ctx context.Context) {
+	_, ours, err := h.cfg.Backend.Locks().TryAcquire(ctx, "sweep/blobs", session.NewOwner(h.cfg.Name), blobSweep/2)
+	if err == nil && ours {
+		err = sweepAgain(func() (int, error) { return h.cfg.Backend.Blobs().Sweep(ctx, blob.SweepAge, blobSweepLimit) })
+	}
+	if err != nil {
+		h.sweepFailed(ctx, "blobs", err)
+	}
+}
+
+// sweepAgain sweeps blobs for as long as there are many to remove, so that a tenant that
+// deletes many does not delay the others for hours.
+func sweepAgain(sweep func() (removed int, err error)) error {
+	for began := time.Now(); ; {
+		if removed, err := sweep(); err != nil || removed < blobSweepMany || time.Since(began) >= blobSweepTime {
+			return err
+		}
+	}
+}
+
 // isClosing reports whether Shutdown was called.
 func (h *Host) isClosing() bool {
 	h.mu.Lock()
@@ -163,7 +196,7 @@ func (h *Host) each(
 // finishClose closes the stream of a run that ended without closing it, unless this
 // process drives the run and is about to.
 func (h *Host) finishClose(ctx context.Context, due session.Due) {
-	if !h.handler.Knows(due.Agent) || h.drives(due.RunID) {
+	if !h.knows(due.Agent, due.Requires) || h.drives(due.RunID) {
 		return // a process that knows the agent also calls its hooks
 	}
 	if err := h.handler.SettleClose(ctx, due); err != nil {
@@ -191,13 +224,19 @@ func (h *Host) recoverOrphan(ctx context.Context, due session.Due) {
 
 // mayTakeOver reports whether this process may take a run over.
 func (h *Host) mayTakeOver(due session.Due) bool {
-	return !h.cfg.NoRecovery && due.Runtime == h.cfg.Name && !h.drives(due.RunID) && h.handler.Knows(due.Agent) && !h.recentlyFailed()
+	return !h.cfg.NoRecovery && due.Runtime == h.cfg.Name && !h.drives(due.RunID) && h.knows(due.Agent, due.Requires) && !h.recentlyFailed()
+}
+
+// knows reports whether this process can work on the sessions of an agent, with what
+// their runs require. It leaves all others alone.
+func (h *Host) knows(agent string, requires []string) bool {
+	return h.handler.Knows(agent) && h.handler.Supports(requires)
 }
 
 // endUnclaimed ends a run that is to be aborted and that no process has taken over for a
 // while: perhaps no process knows the agent any more.
 func (h *Host) endUnclaimed(ctx context.Context, due session.Due) {
-	if h.drives(due.RunID) {
+	if h.drives(due.RunID) || !h.handler.Supports(due.Requires) {
 		return
 	}
 	now, err := h.cfg.Backend.Sessions().Now(ctx)
@@ -231,7 +270,12 @@ func (h *Host) endAborted(ctx context.Context, key session.Key) error {
 	if err != nil || run.Status != session.RunRunning {
 		return err
 	}
-	due := session.Due{Key: key, Agent: state.Agent, RunID: run.ID, Runtime: run.Runtime, Lease: state.Lease, At: state.Lease.ExpiresAt}
+	due := session.Due{
+		Key: key, Agent: state.Agent, RunID: run.ID, Runtime: run.Runtime, Requires: run.Requires, Lease: state.Lease, At: state.Lease.ExpiresAt,
+	}
+	if !h.handler.Supports(run.Requires) {
+		return nil // another process has to end it
+	}
 	if state.Status == session.Paused { // no process takes a paused session over
 		swap, err := sessions.SetStatus(ctx, key.ID, session.StatusChange{
 			Expect: []session.Status{session.Paused}, ExpectVersion: state.Version, To: session.Active,

@@ -63,6 +63,7 @@ func (h *Host) hold(opened *engine.Opened) *Turn {
 	}
 	defer h.mu.Unlock()
 	h.turns[opened.Run.ID] = turn
+	h.tasks.sees(opened.Key.Tenant)
 	h.wg.Add(1)
 	if h.cfg.WorkflowEngine {
 		turn.unwatch = context.AfterFunc(ctx, func() { h.update(turn, func() { turn.releasing = true }) })

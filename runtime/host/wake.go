@@ -24,7 +24,7 @@ func (h *Host) expireCall(ctx context.Context, due session.Due) {
 
 // expireSession fails a session that has expired.
 func (h *Host) expireSession(ctx context.Context, due session.Due) {
-	if !h.handler.Knows(due.Agent) {
+	if !h.knows(due.Agent, due.Requires) {
 		return
 	}
 	_, err := h.handler.Expire(ctx, due)
@@ -122,10 +122,10 @@ const (
 // wakePatience is how long a wake is kept that arrived before what it announces.
 const wakePatience = time.Minute
 
-// ours reports whether a session's agent is registered here.
+// ours reports whether this process can work on a session.
 func (h *Host) ours(ctx context.Context, key session.Key) bool {
 	state, err := h.cfg.Backend.Sessions().Tenant(key.Tenant).Load(ctx, key.ID)
-	return err == nil && h.handler.Knows(state.Agent)
+	return err == nil && h.knows(state.Agent, state.Requires)
 }
 
 // continueSession resumes a session that waits, or starts a run of a companion that was
@@ -142,7 +142,7 @@ func (h *Host) continueSession(ctx context.Context, key session.Key) (continuati
 		return deferred, err
 	}
 	switch {
-	case !h.handler.Knows(state.Agent) || state.Status == session.Paused:
+	case !h.knows(state.Agent, state.Requires) || state.Status == session.Paused:
 		return deferred, nil
 	case run.Status == session.RunRunning:
 		return handled, nil // the run looks for news itself before it suspends

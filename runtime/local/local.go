@@ -45,6 +45,9 @@ func (r *Runtime) Cleanup(ctx context.Context, tenant string) (*session.Cleanup,
 	return r.host.Cleanup(ctx, tenant)
 }
 
+// TaskStats implements [helix.Runtime].
+func (r *Runtime) TaskStats() helix.TaskStats { return r.host.TaskStats() }
+
 // Shutdown implements [helix.Runtime].
 func (r *Runtime) Shutdown(ctx context.Context) error { return r.host.Shutdown(ctx) }
 

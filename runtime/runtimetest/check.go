@@ -161,7 +161,7 @@ func rendered(messages []session.Message) string {
 			parts = append(parts, p)
 		}
 		m.Parts = parts
-		if m.Role != session.RoleUser {
+		if m.Role == session.RoleAssistant {
 			m.Metadata = nil
 		}
 		if m.Role == session.RoleTool { // one that was kept may be shown again by a later run

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/stream"
@@ -22,8 +23,12 @@ func Mortal(backend store.Backend) (mortal store.Backend, kill func()) {
 // process is a runtime that can be killed.
 type process struct {
 	helix.Runtime
-	kill func()
+	kill   func()
+	faults *faults
 }
+
+// writes returns how many writes an executor has attempted.
+func writes(x Executor) int64 { return x.(*process).faults.writes.Load() }
 
 // Kill implements [Executor]: it lets nothing more reach the backend and then stops
 // what would have vanished with the process.
@@ -43,7 +48,8 @@ type frail struct {
 // faults is what a frail backend does wrong. It is shared by its tenants' views.
 type faults struct {
 	dead    atomic.Bool
-	noRenew atomic.Bool // leases cannot be renewed
+	writes  atomic.Int64 // that were attempted; a lease that is renewed counts
+	noRenew atomic.Bool  // leases cannot be renewed
 	// noAppend makes streams unavailable: of what is appended every other batch is
 	// lost, and of the rest the answer. refused counts them.
 	noAppend atomic.Bool
@@ -65,8 +71,10 @@ type faults struct {
 	// renewing, if set, is called before leases are renewed, closed after a run was closed.
 	renewing func()
 	closed   func()
-	// reading, if set, is called before a whole transcript is read.
+	// reading, if set, is called before a transcript is read. rows counts the messages
+	// that were read.
 	reading func(id string)
+	rows    atomic.Int64
 }
 
 func newFrail(backend store.Backend) *frail { return &frail{Backend: backend, faults: &faults{}} }
@@ -80,11 +88,23 @@ func (f *faults) check() error {
 	return nil
 }
 
+// write is called before a write.
+func (f *faults) write() error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	f.writes.Add(1)
+	return nil
+}
+
 // Sessions implements [store.Backend].
 func (b *frail) Sessions() session.Store { return &frailSessions{b.Backend.Sessions(), b.faults} }
 
 // Streams implements [store.Backend].
 func (b *frail) Streams() stream.Manager { return &frailStreams{b.Backend.Streams(), b.faults} }
+
+// Blobs implements [store.Backend].
+func (b *frail) Blobs() blob.Store { return &frailBlobs{b.Backend.Blobs(), b.faults} }
 
 // StartRun implements [store.Backend]. Its parts are made one after the other if the
 // test wants to be between them.
@@ -93,7 +113,7 @@ func (b *frail) StartRun(ctx context.Context, start *store.StartRun) (*session.S
 	if f.noAppend.Load() || f.appending != nil || f.started != nil {
 		return store.StartThenOpen(ctx, b, start)
 	}
-	if err := f.check(); err != nil {
+	if err := f.write(); err != nil {
 		return nil, nil, err
 	}
 	return b.Backend.StartRun(ctx, start)
@@ -104,7 +124,7 @@ func (b *frail) Commit(ctx context.Context, commit *store.Commit) (*session.Comm
 	if b.faults.noAppend.Load() {
 		return store.AppendThenCommit(ctx, b, commit)
 	}
-	if err := b.faults.check(); err != nil {
+	if err := b.faults.write(); err != nil {
 		return nil, 0, err
 	}
 	if b.faults.committing != nil {
@@ -124,7 +144,7 @@ func (b *frail) CloseRun(ctx context.Context, end *store.CloseRun) error {
 	if f.noAppend.Load() || f.appending != nil || f.closing != nil || f.closed != nil {
 		return store.EndThenCloseRun(ctx, b, end)
 	}
-	if err := f.check(); err != nil {
+	if err := f.write(); err != nil {
 		return err
 	}
 	return b.Backend.CloseRun(ctx, end)
@@ -135,6 +155,7 @@ func (b *frail) RenewLeases(ctx context.Context, leases []session.Held, ttl time
 	if err := b.faults.check(); err != nil {
 		return session.NotRenewed(leases, err)
 	}
+	b.faults.writes.Add(int64(len(leases)))
 	if b.faults.noRenew.Load() {
 		return session.NotRenewed(leases, session.ErrUnavailable)
 	}
@@ -153,6 +174,25 @@ func (b *frail) Signals(notify func(session.Signal)) (stop func()) {
 	})
 }
 
+// frailBlobs fails whatever a runtime puts.
+type frailBlobs struct {
+	blob.Store
+	faults *faults
+}
+
+// Tenant implements [blob.Store].
+func (s *frailBlobs) Tenant(tenant string) blob.Store {
+	return &frailBlobs{s.Store.Tenant(tenant), s.faults}
+}
+
+// Put implements [blob.Store].
+func (s *frailBlobs) Put(ctx context.Context, put *blob.Put) (blob.Stored, error) {
+	if err := s.faults.write(); err != nil {
+		return blob.Stored{}, err
+	}
+	return s.Store.Put(ctx, put)
+}
+
 // frailSessions fails whatever a runtime writes.
 type frailSessions struct {
 	session.Store
@@ -166,7 +206,7 @@ func (s *frailSessions) Tenant(tenant string) session.Store {
 
 // StartRun implements [session.Turns].
 func (s *frailSessions) StartRun(ctx context.Context, start *session.StartRun) (*session.Started, error) {
-	if err := s.faults.check(); err != nil {
+	if err := s.faults.write(); err != nil {
 		return nil, err
 	}
 	started, err := s.Store.StartRun(ctx, start)
@@ -178,7 +218,7 @@ func (s *frailSessions) StartRun(ctx context.Context, start *session.StartRun) (
 
 // Commit implements [session.Turns].
 func (s *frailSessions) Commit(ctx context.Context, commit *session.Commit) (*session.Committed, error) {
-	if err := s.faults.check(); err != nil {
+	if err := s.faults.write(); err != nil {
 		return nil, err
 	}
 	if s.faults.committing != nil {
@@ -193,7 +233,7 @@ func (s *frailSessions) Commit(ctx context.Context, commit *session.Commit) (*se
 
 // TakeOver implements [session.Turns].
 func (s *frailSessions) TakeOver(ctx context.Context, take *session.TakeOver) (*session.TakenOver, error) {
-	if err := s.faults.check(); err != nil {
+	if err := s.faults.write(); err != nil {
 		return nil, err
 	}
 	if s.faults.taking != nil {
@@ -207,7 +247,7 @@ func (s *frailSessions) TakeOver(ctx context.Context, take *session.TakeOver) (*
 
 // CloseRun implements [session.Turns].
 func (s *frailSessions) CloseRun(ctx context.Context, id string, fence session.Fence, settled bool) error {
-	if err := s.faults.check(); err != nil {
+	if err := s.faults.write(); err != nil {
 		return err
 	}
 	if s.faults.closing != nil {
@@ -222,7 +262,7 @@ func (s *frailSessions) CloseRun(ctx context.Context, id string, fence session.F
 
 // SettleClose implements [session.Turns].
 func (s *frailSessions) SettleClose(ctx context.Context, id, runID string) error {
-	if err := s.faults.check(); err != nil {
+	if err := s.faults.write(); err != nil {
 		return err
 	}
 	return s.Store.SettleClose(ctx, id, runID)
@@ -232,7 +272,7 @@ func (s *frailSessions) SettleClose(ctx context.Context, id, runID string) error
 func (s *frailSessions) Claim(
 	ctx context.Context, id string, version int64, fence session.Fence, messageID, callID string,
 ) (session.Call, bool, error) {
-	if err := s.faults.check(); err != nil {
+	if err := s.faults.write(); err != nil {
 		return session.Call{}, false, err
 	}
 	return s.Store.Claim(ctx, id, version, fence, messageID, callID)
@@ -240,15 +280,23 @@ func (s *frailSessions) Claim(
 
 // Settle implements [session.Calls].
 func (s *frailSessions) Settle(ctx context.Context, id string, fence session.Fence, call session.Call) (session.Call, error) {
-	if err := s.faults.check(); err != nil {
+	if err := s.faults.write(); err != nil {
 		return session.Call{}, err
 	}
 	return s.Store.Settle(ctx, id, fence, call)
 }
 
+// Ask implements [session.Calls].
+func (s *frailSessions) Ask(ctx context.Context, id string, fence session.Fence, ask session.Ask) error {
+	if err := s.faults.write(); err != nil {
+		return err
+	}
+	return s.Store.Ask(ctx, id, fence, ask)
+}
+
 // SetStatus implements [session.Documents].
 func (s *frailSessions) SetStatus(ctx context.Context, id string, change session.StatusChange) (session.StatusResult, error) {
-	if err := s.faults.check(); err != nil {
+	if err := s.faults.write(); err != nil {
 		return session.StatusResult{}, err
 	}
 	return s.Store.SetStatus(ctx, id, change)
@@ -256,7 +304,7 @@ func (s *frailSessions) SetStatus(ctx context.Context, id string, change session
 
 // Delete implements [session.Lifecycle].
 func (s *frailSessions) Delete(ctx context.Context, id string) ([]string, error) {
-	if err := s.faults.check(); err != nil {
+	if err := s.faults.write(); err != nil {
 		return nil, err
 	}
 	return s.Store.Delete(ctx, id)
@@ -264,7 +312,7 @@ func (s *frailSessions) Delete(ctx context.Context, id string) ([]string, error)
 
 // RequestStop implements [session.Stops].
 func (s *frailSessions) RequestStop(ctx context.Context, id string, stop session.Stop) (session.Stop, error) {
-	if err := s.faults.check(); err != nil {
+	if err := s.faults.write(); err != nil {
 		return session.Stop{}, err
 	}
 	if s.faults.noStop.Load() {
@@ -275,7 +323,7 @@ func (s *frailSessions) RequestStop(ctx context.Context, id string, stop session
 
 // UpdateChild implements [session.Children].
 func (s *frailSessions) UpdateChild(ctx context.Context, id, childID string, change func(*session.ChildRef) error) (*session.ChildRef, error) {
-	if err := s.faults.check(); err != nil {
+	if err := s.faults.write(); err != nil {
 		return nil, err
 	}
 	return s.Store.UpdateChild(ctx, id, childID, change)
@@ -283,7 +331,7 @@ func (s *frailSessions) UpdateChild(ctx context.Context, id, childID string, cha
 
 // Submit implements [session.Submissions].
 func (s *frailSessions) Submit(ctx context.Context, id string, submission session.Submission) (session.SubmitOutcome, error) {
-	if err := s.faults.check(); err != nil {
+	if err := s.faults.write(); err != nil {
 		return "", err
 	}
 	return s.Store.Submit(ctx, id, submission)
@@ -291,7 +339,7 @@ func (s *frailSessions) Submit(ctx context.Context, id string, submission sessio
 
 // Own implements [session.Submissions].
 func (s *frailSessions) Own(ctx context.Context, rootID string, owned []session.Ownership) error {
-	if err := s.faults.check(); err != nil {
+	if err := s.faults.write(); err != nil {
 		return err
 	}
 	return s.Store.Own(ctx, rootID, owned)
@@ -299,7 +347,7 @@ func (s *frailSessions) Own(ctx context.Context, rootID string, owned []session.
 
 // Disown implements [session.Submissions].
 func (s *frailSessions) Disown(ctx context.Context, rootID string, callIDs []string) error {
-	if err := s.faults.check(); err != nil {
+	if err := s.faults.write(); err != nil {
 		return err
 	}
 	return s.Store.Disown(ctx, rootID, callIDs)
@@ -307,7 +355,7 @@ func (s *frailSessions) Disown(ctx context.Context, rootID string, callIDs []str
 
 // Send implements [session.Inboxes].
 func (s *frailSessions) Send(ctx context.Context, id string, entry session.InboxEntry) error {
-	if err := s.faults.check(); err != nil {
+	if err := s.faults.write(); err != nil {
 		return err
 	}
 	return s.Store.Send(ctx, id, entry)
@@ -315,7 +363,7 @@ func (s *frailSessions) Send(ctx context.Context, id string, entry session.Inbox
 
 // PutWake implements [session.Inboxes].
 func (s *frailSessions) PutWake(ctx context.Context, wake session.Wake) error {
-	if err := s.faults.check(); err != nil {
+	if err := s.faults.write(); err != nil {
 		return err
 	}
 	return s.Store.PutWake(ctx, wake)
@@ -323,18 +371,88 @@ func (s *frailSessions) PutWake(ctx context.Context, wake session.Wake) error {
 
 // DeleteWake implements [session.Inboxes].
 func (s *frailSessions) DeleteWake(ctx context.Context, wake session.Wake) error {
-	if err := s.faults.check(); err != nil {
+	if err := s.faults.write(); err != nil {
 		return err
 	}
 	return s.Store.DeleteWake(ctx, wake)
 }
 
+// PutTasks implements [session.Tasks].
+func (s *frailSessions) PutTasks(ctx context.Context, tasks []session.Task) error {
+	if err := s.faults.write(); err != nil {
+		return err
+	}
+	return s.Store.PutTasks(ctx, tasks)
+}
+
+// ClaimTask implements [session.Tasks].
+func (s *frailSessions) ClaimTask(ctx context.Context, claim session.TaskClaim) (*session.Task, error) {
+	if err := s.faults.check(); err != nil {
+		return nil, err
+	}
+	task, err := s.Store.ClaimTask(ctx, claim)
+	if err == nil && task != nil { // without a task that is due it writes nothing
+		s.faults.writes.Add(1)
+	}
+	return task, err
+}
+
+// RenewTask implements [session.Tasks].
+func (s *frailSessions) RenewTask(ctx context.Context, ref session.TaskRef, fence session.TaskFence, ttl time.Duration) error {
+	if err := s.faults.write(); err != nil {
+		return err
+	}
+	return s.Store.RenewTask(ctx, ref, fence, ttl)
+}
+
+// FinishTask implements [session.Tasks].
+func (s *frailSessions) FinishTask(ctx context.Context, ref session.TaskRef, fence session.TaskFence, result session.TaskResult) error {
+	if err := s.faults.write(); err != nil {
+		return err
+	}
+	return s.Store.FinishTask(ctx, ref, fence, result)
+}
+
+// RetryTask implements [session.Tasks].
+func (s *frailSessions) RetryTask(ctx context.Context, ref session.TaskRef) error {
+	if err := s.faults.write(); err != nil {
+		return err
+	}
+	return s.Store.RetryTask(ctx, ref)
+}
+
+// DropTask implements [session.Tasks].
+func (s *frailSessions) DropTask(ctx context.Context, ref session.TaskRef, before time.Time) error {
+	if err := s.faults.write(); err != nil {
+		return err
+	}
+	return s.Store.DropTask(ctx, ref, before)
+}
+
 // AllMessages implements [session.Transcripts].
 func (s *frailSessions) AllMessages(ctx context.Context, id string) ([]session.Message, error) {
+	return s.noteRead(id, func() ([]session.Message, error) { return s.Store.AllMessages(ctx, id) })
+}
+
+// MessagesFrom implements [session.Transcripts].
+func (s *frailSessions) MessagesFrom(ctx context.Context, id string, number int) ([]session.Message, error) {
+	return s.noteRead(id, func() ([]session.Message, error) { return s.Store.MessagesFrom(ctx, id, number) })
+}
+
+// Messages implements [session.Transcripts].
+func (s *frailSessions) Messages(ctx context.Context, id string, page session.PageRequest) (out session.Page[session.Message], err error) {
+	out, err = s.Store.Messages(ctx, id, page)
+	s.faults.rows.Add(int64(len(out.Items)))
+	return out, err
+}
+
+func (s *frailSessions) noteRead(id string, read func() ([]session.Message, error)) ([]session.Message, error) {
 	if s.faults.reading != nil {
 		s.faults.reading(id)
 	}
-	return s.Store.AllMessages(ctx, id)
+	messages, err := read()
+	s.faults.rows.Add(int64(len(messages)))
+	return messages, err
 }
 
 // DueDeadlines implements [session.Sweeps].
@@ -366,7 +484,7 @@ func (s *frailStreams) Tenant(tenant string) stream.Manager {
 
 // Append implements [stream.Manager].
 func (s *frailStreams) Append(ctx context.Context, id string, batch stream.Batch) (stream.Append, error) {
-	if err := s.faults.check(); err != nil {
+	if err := s.faults.write(); err != nil {
 		return nil, err
 	}
 	if s.faults.appending != nil {
@@ -385,7 +503,7 @@ func (s *frailStreams) Append(ctx context.Context, id string, batch stream.Batch
 
 // End implements [stream.Manager].
 func (s *frailStreams) End(ctx context.Context, id string, by stream.Producer, end stream.End) error {
-	if err := s.faults.check(); err != nil {
+	if err := s.faults.write(); err != nil {
 		return err
 	}
 	return s.Manager.End(ctx, id, by, end)
@@ -393,7 +511,7 @@ func (s *frailStreams) End(ctx context.Context, id string, by stream.Producer, e
 
 // Fail implements [stream.Manager].
 func (s *frailStreams) Fail(ctx context.Context, id string, by stream.Producer, failure *session.Error) error {
-	if err := s.faults.check(); err != nil {
+	if err := s.faults.write(); err != nil {
 		return err
 	}
 	return s.Manager.Fail(ctx, id, by, failure)
@@ -401,7 +519,7 @@ func (s *frailStreams) Fail(ctx context.Context, id string, by stream.Producer, 
 
 // Reactivate implements [stream.Manager].
 func (s *frailStreams) Reactivate(ctx context.Context, id string, by stream.Producer) (*stream.Info, error) {
-	if err := s.faults.check(); err != nil {
+	if err := s.faults.write(); err != nil {
 		return nil, err
 	}
 	return s.Manager.Reactivate(ctx, id, by)

@@ -262,6 +262,16 @@ func (s *Stage) checkRelayed(state *session.State, run *session.Run) {
 			if theirs[i].AgentID == peer {
 				theirs[i].AgentID, theirs[i].AgentType = state.ID, state.Agent
 			}
+			if theirs[i].Evicted() != nil { // the blobs are on the remote's server
+				theirs[i].Data = nil
+			}
+			if theirs[i].Kind == stream.Suspended { // the caller lists what waits itself
+				var told struct {
+					Status session.RunStatus `json:"status"`
+				}
+				s.ok(json.Unmarshal(theirs[i].Data, &told), "decode what waits")
+				theirs[i].Data, _ = json.Marshal(told)
+			}
 		}
 		ours := slices.DeleteFunc(s.tenantChunks(state.Tenant, state.StreamID), func(c stream.Chunk) bool {
 			return c.AgentID != state.ID && !strings.HasPrefix(c.AgentID, peer)

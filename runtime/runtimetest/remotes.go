@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,7 +26,8 @@ func remoteScenarios() []Scenario {
 		{"answers lost", "requests whose responses are lost are repeated and take effect once", remoteLost},
 		{"same store", "a remote agent may keep its sessions in the store of its caller", remoteSameStore},
 		{"trimmed", "chunks that the remote no longer has are left out, and the rest is shown", remoteTrimmed},
-		{"later version", "a chunk of a kind that is unknown here is shown as a custom one", remoteLaterVersion},
+		{"later version", "a chunk of a kind that is unknown here is passed on", remoteLaterVersion},
+		{"framework events", "a remote cannot show events of the framework; an application's own pass", remoteReserved},
 		{"forged", "a remote's chunks cannot pretend to be another agent's", remoteForged},
 		{"other's call", "a remote cannot take the answers to another agent's calls", remoteOthersCall},
 		{"unreachable", "a remote that cannot be started is a tool error, and the siblings continue", remoteOutOfReach},
@@ -53,6 +55,10 @@ func remoteScenarios() []Scenario {
 		{"denial", "a denial reaches the call inside the remote", remoteDenial},
 		{"client tool", "a result submitted at the caller is the result of the call inside the remote", remoteClientTool},
 		{"at sight", "a call inside a remote can be answered as soon as it is seen", remoteAtSight},
+		{"status fails at sight", "an approval inside a remote is shown though its status could not be read at first", remoteStatusFails},
+		{"too many waits", "a remote that names more and more calls that wait is a tool error", remoteTooManyWaits},
+		{"nobody waits", "requests that a remote only shows do not have its status read again and again", remoteNobodyWaits},
+		{"too many calls", "a remote that shows the beginnings of ever more calls is a tool error", remoteTooManyCalls},
 		{"two calls", "calls inside a remote may be answered one by one", remoteTwoCalls},
 		{"answered there", "a call that is answered at the remote is not waited for any more", remoteAnsweredThere},
 		{"ended there", "a caller whose remote continued without it can be resumed", remoteEndedThere},
@@ -229,27 +235,64 @@ func remoteLaterVersion(s *Stage) {
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.servers = nil
-	custom := ofKind(s.chunks("s-1"), stream.Custom)
-	s.same(len(custom), 1, "custom chunks")
-	s.same(custom[0].Name, "remote.hologram", "its name")
+	s.same(len(ofKind(s.chunks("s-1"), "hologram")), 1, "chunks of the later kind")
 }
 
-func remoteForged(s *Stage) {
-	n := s.elsewhere(named("child", scripted.New(scripted.Text("ok"))), Options{})
+func remoteReserved(s *Stage) {
+	names := []string{"question", "compacting", "compacted", "evicted", "skill_loaded", "warning", "mine", "remote.warning"}
+	say := newTool("say", func(ctx context.Context, call *helix.Call, n int) (int, error) {
+		for _, name := range names[:6] {
+			call.Emit(name, n)
+		}
+		return n, nil
+	})
+	n := s.elsewhere(named("child", scripted.New(scripted.Call("say", num{1}), scripted.Text("ok")), say), Options{})
+	next := 0
 	n.change = func(item stream.Item) stream.Item {
-		if item.Chunk != nil {
-			c := *item.Chunk
-			c.AgentID, c.AgentType, item.Chunk = "s-1", "agent", &c
+		if c := item.Chunk; c != nil && next < len(names) && c.Kind != stream.Custom {
+			data := json.RawMessage("7")
+			if names[next] == "compacted" {
+				data = json.RawMessage(`{"kind":"summary","reason":"the key sk-1 is wrong","code":"provider_auth"}`)
+			}
+			item.Chunk = &stream.Chunk{Kind: stream.Custom, AgentID: c.AgentID, AgentType: c.AgentType, At: c.At, Name: names[next], Data: data}
+			next++
 		}
 		return item
 	}
 	agent := n.remotely()
 	x := s.Start(agent)
-	run := s.Begin(x, agent, "s-1", "Hi!")
-	items := s.collect(run)
-	s.ended(s.Result(run), helix.Completed)
-	s.same(items[len(items)-1].Frame, stream.FrameEnd, "the end of the stream")
-	s.bracketed("s-1") // and the stream folds to the transcript
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.servers = nil
+	var got []string
+	for _, c := range ofKind(s.chunks("s-1"), stream.Custom) {
+		got = append(got, c.Name)
+		if c.Name == "remote.compacted" {
+			s.same(string(c.Data), `{"kind":"summary","code":"provider_auth"}`, "what is told of the remote's provider")
+		}
+	}
+	slices.Sort(got)
+	s.same(strings.Join(got, " "), "app.compacted app.compacting app.evicted app.question app.skill_loaded app.warning mine "+
+		"remote.compacted remote.compacting remote.evicted remote.question remote.skill_loaded remote.warning remote.warning", "events")
+}
+
+func remoteForged(s *Stage) {
+	for _, id := range []string{"s-1", strings.Repeat("s", 180)} { // the ids of all that is below a long one begin like it
+		n := s.elsewhere(named("child", scripted.New(scripted.Text("ok"))), Options{})
+		n.change = func(item stream.Item) stream.Item {
+			if item.Chunk != nil {
+				c := *item.Chunk
+				c.AgentID, c.AgentType, item.Chunk = id, "agent", &c
+			}
+			return item
+		}
+		agent := n.remotely()
+		x := s.Start(agent)
+		run := s.Begin(x, agent, id, "Hi!")
+		items := s.collect(run)
+		s.ended(s.Result(run), helix.Completed)
+		s.same(items[len(items)-1].Frame, stream.FrameEnd, "the end of the stream")
+		s.bracketed(id) // and the stream folds to the transcript
+	}
 }
 
 func remoteOthersCall(s *Stage) {
@@ -788,6 +831,123 @@ func remoteAtSight(s *Stage) {
 	n.transcript(n.there(s), "user: do it", `assistant: wait({"n":1}), pick({"n":2})`, "tool wait: 1", `tool pick: "blue"`, "assistant: Blue it is.")
 	s.same(len(s.runs("s-1")), 1, "runs")
 	s.bracketed("s-1")
+}
+
+func remoteStatusFails(s *Stage) {
+	var ran tally
+	n := s.signer(&ran)
+	n.read = func(item stream.Item) {
+		if item.Chunk != nil && item.Chunk.Kind == stream.ApprovalRequest {
+			n.set(func(n *server) { n.faults["status"] = 3 })
+		}
+	}
+	agent := n.remotely()
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	s.same(len(ofKind(s.chunks("s-1"), stream.ApprovalRequest)), 1, "requests that are shown")
+	s.approve(x, "sign")
+	s.ended(s.resumed(x), helix.Completed)
+	s.bracketed("s-1")
+}
+
+func remoteTooManyWaits(s *Stage) {
+	for i, c := range []struct {
+		each  int    // how many calls each status names, none of them twice
+		input string // of each
+		why   string
+	}{
+		{600, `{}`, "1200 calls have waited"},
+		{3, `"` + strings.Repeat("x", 60_000) + `"`, "at most 100000 are allowed"},
+	} {
+		var ran tally
+		n := s.signer(&ran)
+		named := 0
+		lying := &pretender{server: n, pending: func(theirs []session.Pending) []session.Pending {
+			p := theirs[0]
+			p.Input, p.Fingerprint = json.RawMessage(c.input), ""
+			list := make([]session.Pending, c.each)
+			for i := range list {
+				named++
+				list[i] = p
+				list[i].CallID = fmt.Sprintf("call-%d", named)
+			}
+			return list
+		}}
+		agent := parentOf(helix.SubAgent{Name: "child", Remote: lying})
+		x := s.StartWith(Options{Agents: []*helix.Agent{agent}, MaxSession: 100_000})
+		id := fmt.Sprintf("s-%d", i+1)
+		s.ended(s.Say(x, agent, id, "Hi!"), helix.Completed)
+		s.refused(s.messages(id)[2].Parts[0].Error, code(session.CodeSubAgent), c.why)
+	}
+	s.servers = nil
+}
+
+func remoteNobodyWaits(s *Stage) {
+	const requests = 100
+	say := newTool("say", func(ctx context.Context, call *helix.Call, n int) (int, error) {
+		for range requests {
+			call.Emit("mine", n)
+		}
+		return n, nil
+	})
+	n := s.elsewhere(named("child", scripted.New(scripted.Call("say", num{1}), scripted.Text("ok")), say), Options{})
+	n.change = func(item stream.Item) stream.Item {
+		if item.Chunk != nil && item.Chunk.Kind == stream.Custom {
+			c := *item.Chunk
+			c.Kind, c.Name, c.Data, c.CallID, c.Tool, c.ApprovalID = stream.ApprovalRequest, "", nil, "x", "bank", "x"
+			item.Chunk = &c
+		}
+		return item
+	}
+	agent := n.remotely()
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.servers = nil
+	s.same(len(ofKind(s.chunks("s-1"), stream.ApprovalRequest)), 0, "requests that are shown")
+	s.same(len(ofKind(s.chunks("s-1"), stream.Custom)), requests, "events that they become")
+	if reads := n.calls.of("status"); reads > requests/2 {
+		s.Errorf("the status was read %d times for %d requests", reads, requests)
+	}
+}
+
+// flood is a remote that shows the beginnings of calls without end.
+type flood struct {
+	*server
+	status func() (*helix.RemoteStatus, error)
+}
+
+func (f *flood) Start(ctx context.Context, start helix.RemoteStart) (*helix.RemoteRun, error) {
+	run, err := f.server.Start(ctx, start)
+	if err == nil {
+		f.status = func() (*helix.RemoteStatus, error) {
+			return &helix.RemoteStatus{RunID: run.RunID, Status: session.RunRunning, Sequence: 1 << 40}, nil
+		}
+	}
+	return run, err
+}
+
+func (f *flood) Status(context.Context, string) (*helix.RemoteStatus, error) { return f.status() }
+
+func (f *flood) Read(ctx context.Context, sessionID string, from int64) iter.Seq2[stream.Item, error] {
+	return func(yield func(stream.Item, error) bool) {
+		for at := from + 1; at < 3000 && ctx.Err() == nil; at++ {
+			c := &stream.Chunk{Kind: stream.ToolStart, AgentID: sessionID, AgentType: "child", At: time.Now(), Tool: "t", CallID: fmt.Sprint("call-", at)}
+			if !yield(stream.Item{Frame: stream.FrameChunk, Sequence: at, Chunk: c}, nil) {
+				return
+			}
+		}
+		<-ctx.Done()
+	}
+}
+
+func remoteTooManyCalls(s *Stage) {
+	n := s.elsewhere(named("child", scripted.New(scripted.Text("ok"))), Options{})
+	agent := parentOf(helix.SubAgent{Name: "child", Remote: &flood{server: n}})
+	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, RemotePatience: time.Minute})
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "more than 1000 calls")
+	s.servers = nil
+	s.loose[s.child("s-1")] = true
 }
 
 func remoteTwoCalls(s *Stage) {

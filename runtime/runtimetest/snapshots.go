@@ -154,7 +154,8 @@ func (s *Stage) checkSnapshots(tenant string, state *session.State, messages []s
 }
 
 // checkState checks that the snapshot's custom state, with the patches after it, gives the
-// session's. Direct writes to a session, and rewinds, are not in the stream.
+// session's. Direct writes to a session, rewinds and keys of the framework are not in the
+// stream.
 func (s *Stage) checkState(state *session.State, shot *store.Snapshot, chunks []stream.Chunk) {
 	s.Helper()
 	var own []stream.Chunk
@@ -168,9 +169,9 @@ func (s *Stage) checkState(state *session.State, shot *store.Snapshot, chunks []
 		}
 		own = append(own, *c)
 	}
-	then, err := shot.State.Custom.MarshalJSON()
+	then, err := shot.State.Custom.Public().MarshalJSON()
 	s.ok(err, "encode the state of a snapshot")
-	now, err := state.Custom.MarshalJSON()
+	now, err := state.Custom.Public().MarshalJSON()
 	s.ok(err, "encode the state")
 	got, want := string(then), string(now)
 	if len(own) > 0 {

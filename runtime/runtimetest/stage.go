@@ -90,7 +90,7 @@ func (s *Stage) startOn(backend store.Backend, opts Options) Executor {
 	mortal := newFrail(backend)
 	opts.Backend = mortal
 	opts.Logger = slog.New(slog.NewTextHandler(s.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	x := &process{s.config.NewRuntime(s.T, s.name, opts), mortal.kill}
+	x := &process{s.config.NewRuntime(s.T, s.name, opts), mortal.kill, mortal.faults}
 	s.Cleanup(func() {
 		if err := x.Close(); err != nil {
 			s.Errorf("close the executor: %v", err)

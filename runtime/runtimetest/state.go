@@ -2,13 +2,16 @@ package runtimetest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/access"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -35,6 +38,8 @@ func stateScenarios() []Scenario {
 		{"nil list", "a list that the input's state leaves nil can be updated and appended to", stateNilList},
 		{"checkpoints", "each step's checkpoint holds the state after it", stateCheckpoints},
 		{"long list", "a list grows by many appends without losing one", stateLong},
+		{"reserved", "keys of the framework are kept, copied and rewound, and applications neither see nor write them", stateReserved},
+		{"reserved input", "initial state and messages of a caller cannot contain what is reserved for the framework", stateReservedInput},
 		{"numbers", "large numbers and odd keys survive", stateNumbers},
 	}
 }
@@ -386,4 +391,92 @@ func stateNilList(s *Stage) {
 		s.sameJSON(s.state(id), `{"notes":[1,2,3],"last":3}`, "state")
 		s.sameJSON(s.foldState(`{"notes":[],"last":9}`, s.chunks(id)), s.state(id), "the folded patches")
 	}
+}
+
+// stateReserved has a tool that, like a package of the framework, counts its calls in
+// a reserved key, and looks for that key wherever an application could see it.
+func stateReserved(s *Stage) {
+	const key = session.ReservedPrefix + "count"
+	count := newTool("count", func(_ context.Context, call *helix.Call, n int) (int, error) {
+		draft := access.DraftOf(call)
+		was, err := draft.Reserved(key)
+		if err != nil {
+			return 0, err
+		}
+		if err := draft.SetReserved(key, json.RawMessage(string(was)+"1")); err != nil {
+			return 0, err
+		}
+		helix.Update(call, func(m *map[string]any) { (*m)["seen"] = len(*m); (*m)["n"] = n })
+		return n, nil
+	})
+	forge := newTool("forge", func(_ context.Context, call *helix.Call, n int) (int, error) {
+		helix.Update(call, func(m *map[string]any) { (*m)[key] = n })
+		return n, nil
+	})
+	grow := newTool("grow", func(_ context.Context, call *helix.Call, n int) (int, error) {
+		helix.Append(call, key, n)
+		return n, nil
+	})
+	agent := newAgent(scripted.New(
+		scripted.Call("count", num{1}), scripted.Call("count", num{2}), scripted.Call("forge", num{3}), scripted.Call("grow", num{4}), scripted.Text("ok"),
+		scripted.Call("count", num{5}), scripted.Text("branched"), scripted.Call("count", num{6}), scripted.Text("rewound")), count, forge, grow)
+	agent.State = helix.StateOf(map[string]any{})
+	var told tally
+	agent.Hooks.OnStateChange = func(_ context.Context, h *helix.HookContext, e helix.StateChangeEvent) error {
+		for _, op := range e.Writes.Ops {
+			if session.IsReservedKey(op.Key) {
+				told.add("a key")
+			}
+		}
+		if _, sees := helix.State[map[string]any](h)[key]; sees {
+			told.add("a key")
+		}
+		return nil
+	}
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.sameJSON(s.state("s-1"), `{"seen":2,"n":2,"helix:count":11}`, "what is stored")
+	s.same(told.of("a key"), 0, "what hooks were told of it")
+	for i := range 2 { // forge and grow
+		part := &s.messages("s-1")[6+2*i].Parts[0]
+		s.refused(part.Error, helix.ErrInvalid, key)
+	}
+
+	const public = `{"seen":2,"n":2}`
+	got, err := x.Sessions().Get(s.ctx(), "s-1")
+	s.ok(err, "get")
+	raw, err := got.Custom.MarshalJSON()
+	s.ok(err, "encode")
+	s.sameJSON(string(raw), public, "Sessions.Get")
+	read, err := helix.ReadState[map[string]any](s.ctx(), x.Sessions(), "s-1")
+	s.ok(err, "read")
+	s.same(len(read), 2, "keys of ReadState")
+	shot, err := store.TakeSnapshot(s.ctx(), s.store(), s.Backend.Streams(), "s-1")
+	s.ok(err, "snapshot")
+	raw, err = shot.State.Custom.MarshalJSON()
+	s.ok(err, "encode")
+	s.sameJSON(string(raw), public, "the snapshot")
+	s.sameJSON(s.foldState(`{}`, s.chunks("s-1")), public, "the folded patches")
+
+	first := s.checkpoints("s-1")[1].ID
+	s.ended(s.Result(s.branch(x, agent, "s-2", helix.Branch{From: "s-1", Checkpoint: first}, "Count!")), helix.Completed)
+	s.sameJSON(s.state("s-2"), `{"seen":2,"n":5,"helix:count":11}`, "the branch")
+	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{Checkpoint: first})), helix.Completed)
+	s.sameJSON(s.state("s-1"), `{"seen":2,"n":6,"helix:count":11}`, "after a rewind")
+}
+
+func stateReservedInput(s *Stage) {
+	agent := newAgent(scripted.New())
+	agent.State = helix.StateOf(map[string]any{})
+	x := s.Start(agent)
+	_, err := x.Execute(s.ctx(), agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Hi!"), State: map[string]any{"helix:count": 1}})
+	s.refused(err, helix.ErrInvalid, "state.helix:count", "reserved for the framework")
+	m := helix.UserText("Hi!")
+	for _, name := range []string{session.MetaCompaction, session.MetaInterrupted, "helixOther"} {
+		m.Metadata = map[string]json.RawMessage{name: json.RawMessage("true")}
+		_, err = x.Execute(s.ctx(), agent, helix.Input{SessionID: "s-1", Message: m})
+		s.refused(err, helix.ErrInvalid, "message metadata", name, "reserved for the framework")
+	}
+	_, err = s.store().Load(s.ctx(), "s-1")
+	s.refused(err, helix.ErrNotFound)
 }

@@ -18,7 +18,9 @@ func usageScenarios() []Scenario {
 		{"entries", "tokens, tools and custom amounts are reported, each with who, where and when", usageEntries},
 		{"failures", "failed attempts and calls are reported as such", usageFailures},
 		{"distinct ids", "every entry of a run has an id of its own", usageDistinct},
-		{"stable ids", "an effect that is repeated after a takeover reports under the same ids", usageStable},
+		{"repeated tool", "a tool that runs again after a takeover is reported under other ids, with what it counts", usageRepeatedTool},
+		{"repeated model call", "a model call that is repeated after a takeover is reported under another id", usageRepeated},
+		{"replies", "every reply says what it cost and which instructions and tools it was made with", usageReplies},
 		{"panicking sink", "a sink that panics is logged and changes nothing", usagePanic},
 	}
 }
@@ -45,6 +47,21 @@ func (m *meter) all() []usage.Entry {
 // waits are the entries about waits for people.
 func (m *meter) waits() []usage.Entry {
 	return slices.DeleteFunc(m.all(), func(e usage.Entry) bool { return e.Kind != usage.ClientToolWait })
+}
+
+// distinct checks that every entry has an id of its own, and counts the kinds.
+func (m *meter) distinct(s *Stage) map[usage.Kind]int {
+	s.Helper()
+	kinds := map[usage.Kind]int{}
+	seen := map[string]usage.Entry{}
+	for _, e := range m.all() {
+		if other, ok := seen[e.ID]; ok {
+			s.Fatalf("two entries have the id %q: %+v and %+v", e.ID, other, e)
+		}
+		seen[e.ID] = e
+		kinds[e.Kind]++
+	}
+	return kinds
 }
 
 // pages is a tool that reports what it counts.
@@ -120,50 +137,35 @@ func usageDistinct(s *Stage) {
 	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, Usage: m, Hooks: &hooks})
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.ended(s.Say(x, agent, "s-1", "More!"), helix.Completed)
-	seen := map[string]usage.Entry{}
-	for _, e := range m.all() {
-		if other, ok := seen[e.ID]; ok {
-			s.Fatalf("two entries have the id %q: %+v and %+v", e.ID, other, e)
-		}
-		seen[e.ID] = e
-	}
+	m.distinct(s)
 }
 
-func usageStable(s *Stage) {
+func usageRepeatedTool(s *Stage) {
 	g := s.newGate()
 	m := &meter{}
 	var ran tally
 	tool := newTool("read", func(ctx context.Context, call *helix.Call, n int) (int, error) {
 		call.RecordUsage("pages", 1, nil)
 		call.RecordUsage("pages", 2, nil)
-		if ran.add("read") == 1 {
-			g.enter()
-			<-ctx.Done()
-			return 0, ctx.Err()
-		}
 		return n, nil
 	})
 	tool.Idempotent = true
 	agent := newAgent(scripted.New(scripted.Call("read", num{1}), scripted.Text("ok")).ByPosition(), tool)
+	agent.Hooks.AfterTool = func(ctx context.Context, h *helix.HookContext, _ helix.AfterToolEvent) error {
+		h.RecordUsage("hooks", 1, nil)
+		if ran.add("read") == 1 { // the result is not stored yet
+			g.enter()
+			<-ctx.Done()
+		}
+		return nil
+	}
 	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, Usage: m, LeaseTTL: lease})
 	s.Begin(x, agent, "s-1", "Hi!")
-	s.receive("the tool runs", g.entered)
+	s.receive("the tool has run", g.entered)
 	x.Kill()
 	y := s.StartOther(Options{Agents: []*helix.Agent{agent}, Usage: m, LeaseTTL: lease})
 	s.ended(s.Result(s.Attach(y, "s-1")), helix.Completed)
-	amounts := map[string]float64{}
-	custom := 0
-	for _, e := range m.all() {
-		if e.Kind != usage.Custom {
-			continue
-		}
-		custom++
-		if before, ok := amounts[e.ID]; ok && before != e.Amount {
-			s.Fatalf("entry %s has amount %g and then %g", e.ID, before, e.Amount)
-		}
-		amounts[e.ID] = e.Amount
-	}
-	s.same([]int{custom, len(amounts)}, []int{4, 2}, "custom entries, and their ids")
+	s.same(m.distinct(s), map[usage.Kind]int{usage.Tokens: 2, usage.Tool: 2, usage.Custom: 6}, "entries")
 }
 
 func usagePanic(s *Stage) {
@@ -174,4 +176,59 @@ func usagePanic(s *Stage) {
 	s.same([]int64{res.Usage.ModelCalls, res.Usage.ToolCalls}, []int64{2, 1}, "model and tool calls of the run")
 	s.transcript("s-1", "user: Hi!", `assistant: read({"n":3})`, "tool read: 3", "assistant: ok")
 	s.logged("usage.sink_failed", "full")
+}
+
+func usageRepeated(s *Stage) {
+	g := s.newGate()
+	m := &meter{}
+	agent := newAgent(scripted.New(scripted.Text("ok")).ByPosition())
+	var asked tally
+	agent.Hooks.AfterLLMCall = func(ctx context.Context, _ *helix.HookContext, _ helix.AfterLLMCallEvent) error {
+		if asked.add("asked") == 1 { // the reply was paid for and is not committed yet
+			g.enter()
+			<-ctx.Done()
+		}
+		return nil
+	}
+	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, Usage: m, LeaseTTL: lease})
+	s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the model has replied", g.entered)
+	x.Kill()
+	y := s.StartOther(Options{Agents: []*helix.Agent{agent}, Usage: m, LeaseTTL: lease})
+	s.ended(s.Result(s.Attach(y, "s-1")), helix.Completed)
+	entries := m.all()
+	s.same(len(entries), 2, "entries")
+	if entries[0].ID == entries[1].ID {
+		s.Fatalf("both calls are reported as %s", entries[0].ID)
+	}
+}
+
+func usageReplies(s *Stage) {
+	cost := session.Usage{InputTokens: 70, OutputTokens: 2, CacheReadTokens: 60, CacheWriteTokens: 5}
+	model := scripted.New(scripted.Call("double", num{1}).WithUsage(cost), scripted.Text("ok"), scripted.Text("ok"), scripted.Text("ok"))
+	agent := newAgent(model, double())
+	agent.State = helix.StateOf(notes{})
+	agent.InstructionsFunc = func(_ context.Context, p *helix.Prompt) (string, error) {
+		if p.Turn < 2 {
+			return "Be kind.", nil
+		}
+		return "Be brief.", nil
+	}
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.ended(s.Say(x, agent, "s-1", "More!"), helix.Completed)
+	messages := s.messages("s-1")
+	first, second, third := &messages[1], &messages[3], &messages[5]
+	s.same(*first.ReplyUsage(), session.ReplyUsage{Model: "scripted", In: 70, Out: 2, CacheRead: 60, CacheWrite: 5}, "usage of the first reply")
+	for _, m := range []*session.Message{second, third} {
+		if u := m.ReplyUsage(); u == nil || u.In == 0 || u.Out == 0 {
+			s.Fatalf("the reply %s costs %+v", m.ID, u)
+		}
+	}
+	if d := first.PromptDigest(); len(d) != 16 || d != second.PromptDigest() {
+		s.Fatalf("digests of equal prompts: %q and %q", d, second.PromptDigest())
+	}
+	if first.PromptDigest() == third.PromptDigest() {
+		s.Fatal("other instructions have the same digest")
+	}
 }

@@ -192,7 +192,7 @@ WHERE "resource_manager/record_type" `
 
 // run runs a session of some steps on a backend of its own and returns all that it
 // cost, from opening the backend to closing it.
-func (m *measuring) run(schema string, readOnly bool, id string, steps int) *counters {
+func (m *measuring) run(schema string, model labour, id string, steps int) *counters {
 	m.t.Helper()
 	var lsn string
 	m.query(&lsn, "SELECT pg_current_wal_flush_lsn()::text")
@@ -201,7 +201,8 @@ func (m *measuring) run(schema string, readOnly bool, id string, steps int) *cou
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	err = work(m.t.Context(), b, &labour{steps: steps, readOnly: readOnly}, id)
+	model.steps = steps
+	err = work(m.t.Context(), b, &model, id)
 	if closing := b.Close(); err == nil {
 		err = closing
 	}
@@ -222,15 +223,14 @@ func (c *counters) minus(other *counters) {
 	c.each(func(_ string, v *float64) { *v, values = *v-values[0], values[1:] })
 }
 
-// perStep returns the cost of a step of an agent whose tool has an effect, or is
-// read-only. It is the difference of a long session and a short one, so that what
-// belongs to no step is not counted.
-func (m *measuring) perStep(schema string, readOnly bool) *counters {
+// perStep returns the cost of a step of an agent. It is the difference of a long
+// session and a short one, so that what belongs to no step is not counted.
+func (m *measuring) perStep(schema, name string, model labour) *counters {
 	m.t.Helper()
 	const short, long = 10, 110
-	m.run(schema, readOnly, fmt.Sprintf("first-%t", readOnly), short) // fills pages that the others begin with
-	less := m.run(schema, readOnly, fmt.Sprintf("short-%t", readOnly), short)
-	c := m.run(schema, readOnly, fmt.Sprintf("long-%t", readOnly), long)
+	m.run(schema, model, "first-"+name, short) // fills pages that the others begin with
+	less := m.run(schema, model, "short-"+name, short)
+	c := m.run(schema, model, "long-"+name, long)
 	c.minus(less)
 	c.each(func(_ string, v *float64) { *v /= long - short })
 	return c
@@ -250,19 +250,22 @@ func TestStepCounters(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	effect, reading := m.perStep(schema, false), m.perStep(schema, true)
-	names, a, c := []string{}, effect.values(), reading.values()
+	effect, reading := m.perStep(schema, "effect", labour{}), m.perStep(schema, "reading", labour{readOnly: true})
+	extended := m.perStep(schema, "extended", labour{extended: true})
+	names, a, c, x := []string{}, effect.values(), reading.values(), extended.values()
 	effect.each(func(name string, _ *float64) { names = append(names, name) })
 	var table strings.Builder
 	for i, name := range names {
-		fmt.Fprintf(&table, "%-15s %9.2f %11.2f\n", name, a[i], c[i])
+		fmt.Fprintf(&table, "%-15s %9.2f %11.2f %10.2f\n", name, a[i], c[i], x[i])
 	}
-	t.Logf("per step:        effect   read-only\n%s", table.String())
+	t.Logf("per step:        effect   read-only   extended\n%s", table.String())
 	// Opening a session takes a few statements more or less, and what is written in the
 	// background some flushes: for all steps together, a few more are allowed.
-	effect.within(t, "a step with an effect", &counters{
+	limits := &counters{
 		statements: 2.1, notified: 2.1, commits: 2.1, inserted: 6, updated: 4, moved: 0.1, deleted: 1, entries: 10.5, records: 28, bytes: 7200, flushes: 2.1,
-	})
+	}
+	effect.within(t, "a step with an effect", limits)
+	extended.within(t, "a step with an effect of an agent with two extensions", limits)
 	reading.within(t, "a read-only step", &counters{
 		statements: 1.1, notified: 1.1, commits: 1.1, inserted: 4, updated: 2, moved: 0.1, deleted: 0, entries: 7.5, records: 17, bytes: 4100, flushes: 1.1,
 	})
@@ -288,6 +291,7 @@ func (c *counters) within(t *testing.T, what string, limits *counters) {
 type labour struct {
 	steps    int
 	readOnly bool
+	extended bool // the agent has two extensions
 }
 
 // labourText is what model and tool say.
@@ -307,8 +311,13 @@ func (l *labour) Generate(_ context.Context, r *llm.Request, emit func(llm.Delta
 }
 
 func (l *labour) agent() *helix.Agent {
+	var extensions []helix.Extension
+	if l.extended {
+		extensions = []helix.Extension{statute("first"), statute("second")}
+	}
 	return &helix.Agent{
-		Name: "labourer", Model: l, MaxSteps: helix.Unlimited,
+		Extensions: extensions,
+		Name:       "labourer", Model: l, MaxSteps: helix.Unlimited,
 		Tools: []helix.Tool{{
 			Name: "work", Description: "Works.", ReadOnly: l.readOnly,
 			Execute: helix.Func(func(context.Context, *helix.Call, struct {
@@ -320,6 +329,34 @@ func (l *labour) agent() *helix.Agent {
 		}},
 	}
 }
+
+// statute is an extension with instructions, a message before each turn, a look at every
+// call and its result, and a task after the turn.
+type statute string
+
+func (s statute) Name() string { return string(s) }
+
+func (s statute) Attach(context.Context, *helix.Turn) (*helix.Attachment, error) {
+	return &helix.Attachment{Instructions: labourText}, nil
+}
+
+func (s statute) Prepare(context.Context, *helix.Turn) ([]session.Message, error) {
+	return []session.Message{helix.UserText(labourText)}, nil
+}
+
+func (s statute) Check(context.Context, *helix.Call) error { return nil }
+
+func (s statute) Filter(_ context.Context, _ *helix.Call, result helix.CallResult) (helix.CallResult, error) {
+	return result, nil
+}
+
+func (s statute) Finish(context.Context, *helix.Turn, *session.Outcome) ([]session.Task, error) {
+	return []session.Task{{Kind: string(s)}}, nil
+}
+
+func (s statute) TaskKinds() []string { return []string{string(s)} }
+
+func (s statute) HandleTask(context.Context, *session.Task) error { return nil }
 
 // work runs a session to its end, with the engine's own effects. A runtime would
 // write tokens that the machine holds up for some milliseconds by themselves, and

@@ -1,4 +1,5 @@
 // A plain page with the server's own helper, in Chromium, against a server: HELIX_URL.
+// HELIX_TEST_CASE runs the cases alone whose names contain it.
 import { chromium } from "playwright-core";
 import assert from "node:assert/strict";
 import { createInterface } from "node:readline";
@@ -157,9 +158,50 @@ const cases = {
     return page;
   },
 
+  async "questions"(id) {
+    const page = await open(id);
+    const ask = async (about) => {
+      await say(page, "ask " + about);
+      await status(page, "waiting");
+    };
+    const asked = () => page.evaluate(() => window.chat.waiting().map((part) => window.chat.question(part)));
+    // answer calls a method of the chat with the part that waits. An error is returned.
+    const answer = (method, ...values) =>
+      page.evaluate(([m, all]) => window.chat[m](window.chat.waiting()[0], ...all).then(() => "", (error) => [error.status, error.code, error.field]), [method, values]);
+
+    await ask("a size");
+    await page.reload();
+    await status(page, "waiting");
+    const [{ questionId, toolCallId, prompt, schema }] = await asked();
+    assert.deepEqual([questionId, prompt, schema], [toolCallId + ".q1", "Please: a size", { enum: ["S", "M"] }]);
+    assert.deepEqual(await answer("reply", "XL"), [400, "validation_error", "answer"]);
+    await status(page, "waiting"); // it can still be answered
+    assert.equal((await asked())[0].questionId, questionId);
+    assert.equal(await answer("reply", "M"), "");
+    await shows(page, 'So: result "\\"M\\" false "');
+    assert.deepEqual(await asked(), []);
+
+    await ask("a size");
+    assert.equal(await answer("decline", "too private"), "");
+    await shows(page, 'So: result " true too private"');
+
+    await ask("yes or no"); // a page that knows only approvals can answer it, too
+    await page.getByRole("button", { name: "Deny" }).click();
+    await shows(page, 'So: result "{\\"sure\\":false} false "');
+
+    await ask("for a visit");
+    assert.equal((await asked())[0].url, "https://example.com/sign-in");
+    assert.equal(await answer("reply"), "");
+    await shows(page, 'So: result " false "');
+    await page.reload();
+    await shows(page, 'So: result " false "');
+    assert.deepEqual(await asked(), []);
+    return page;
+  },
+
   async stop(id) {
     const page = await open(id);
-    await say(page, "story");
+    await say(page, "slow story");
     await begun(page, 5);
     await page.evaluate(() => window.chat.stop("enough"));
     await status(page, "ready");
@@ -207,7 +249,7 @@ const cases = {
 
   async "stop and resume"(id) {
     const page = await open(id);
-    await say(page, "story");
+    await say(page, "slow story");
     await begun(page, 5);
     await page.evaluate(() => window.chat.stop("enough"));
     await status(page, "ready");
@@ -219,6 +261,67 @@ const cases = {
     await status(page, "ready");
     assert.equal(await page.evaluate(() => window.chat.stopped), false);
     assert.ok((await reply(page)).startsWith(before) && (await reply(page)).length > before.length);
+    return page;
+  },
+
+  async "blobs with a page and a script do not run"(id) {
+    const page = await open(id);
+    await say(page, "page");
+    await status(page, "ready");
+    const refs = (await lines(page, "dynamic-tool")).map((line) => line.match(/sha256:[0-9a-f]{64}/)[0]);
+    assert.equal(refs.length, 2);
+    const at = (ref) => `${url}/sessions/${id}/blobs/${ref}`;
+    const ran = [];
+    context.on("request", (request) => { if (request.url().includes("/ran-")) ran.push(request.url()); });
+    for (const ref of refs) {
+      const headers = (await context.request.get(at(ref))).headers();
+      assert.match(headers["content-disposition"], /^attachment/);
+      assert.equal(headers["content-type"], "application/octet-stream");
+      assert.equal(headers["x-content-type-options"], "nosniff");
+      assert.match(headers["content-security-policy"], /sandbox/);
+    }
+    // Opened as a page of its own, it is a download.
+    for (const ref of refs) {
+      const tab = await context.newPage();
+      const download = tab.waitForEvent("download");
+      await tab.goto(at(ref)).catch(() => {});
+      assert.equal((await download).suggestedFilename(), ref.slice(7, 23) + ".bin");
+      assert.notEqual(await tab.title(), "ran");
+      await tab.close();
+    }
+    const opened = [];
+    page.on("popup", (tab) => opened.push(tab));
+    // Embedded in a page of the same origin, neither is shown or executed.
+    const stolen = await page.evaluate(async ([html, script]) => {
+      const ended = (element) => new Promise((done) => { element.onload = element.onerror = done; setTimeout(done, 1000); });
+      const put = (name, values) => {
+        const element = Object.assign(document.createElement(name), values);
+        const end = ended(element);
+        document.body.append(element);
+        return end;
+      };
+      await Promise.all([
+        put("iframe", { src: html }), put("embed", { src: html }), put("object", { data: html }),
+        put("script", { src: script }), put("link", { rel: "stylesheet", href: html }),
+      ]);
+      await import(script).catch(() => {});
+      await navigator.serviceWorker?.register(script).catch(() => {});
+      // Fetched and then shown in this origin, it keeps a type that browsers do not show.
+      for (const address of [html, script]) {
+        const data = await (await fetch(address)).blob();
+        const local = URL.createObjectURL(data);
+        await Promise.all([put("iframe", { src: local }), put("object", { data: local })]);
+        window.open(local);
+      }
+      const frames = [...document.querySelectorAll("iframe")].map((frame) => frame.contentDocument?.title ?? "");
+      document.querySelectorAll("iframe, embed, object").forEach((element) => element.remove());
+      return [window.stolen ?? false, ...frames];
+    }, refs.map(at));
+    assert.deepEqual(stolen, [false, "", "", ""]);
+    // A tab that shows nothing, because it became a download, closes itself, often before it is reported.
+    for (const tab of opened) if (!tab.isClosed()) await tab.waitForEvent("close");
+    assert.deepEqual(ran, [], "something of a blob has run");
+    page.complaints = []; // what the browser refused
     return page;
   },
 
@@ -262,7 +365,8 @@ const cases = {
 };
 
 let failed = 0;
-for (const [name, run] of Object.entries(cases)) {
+const only = process.env.HELIX_TEST_CASE;
+for (const [name, run] of Object.entries(cases).filter(([known]) => !only || known.includes(only))) {
   try {
     const page = await run(name.replaceAll(/[^a-z]+/g, "-"));
     assert.deepEqual(page.complaints, []);

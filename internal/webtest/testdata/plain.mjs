@@ -114,6 +114,23 @@ const cases = {
     assert.equal(p.chat.messages.length, 2);
   },
 
+  async "questions, one of them as an approval"(id) {
+    let p = await page(id);
+    await p.chat.sendMessage({ text: "ask yes or no" });
+    await until(() => p.parts("data-approval").length === 1 && p.chat.status === "ready", "the question", explain(p));
+    p = await page(id);
+    await until(() => p.chat.status === "ready", "nothing runs", explain(p));
+    const [{ data }] = p.parts("data-approval");
+    assert.equal(p.parts("data-question")[0].data.questionId, data.approvalId);
+    void p.output({ tool: data.toolName, toolCallId: data.toolCallId, output: { approvalId: data.approvalId, approved: true } });
+    const said = 'So: result "{\\"sure\\":true} false "';
+    await until(() => p.text() === said && p.chat.status === "ready", "the answer was sent", explain(p));
+    await p.chat.sendMessage({ text: "ask a size" });
+    await until(() => p.parts("data-question")[0]?.data.state === "waiting" && p.chat.status === "ready", "the next question", explain(p));
+    void p.output({ tool: "ask", toolCallId: p.parts("data-question")[0].data.toolCallId, output: "M" });
+    await until(() => p.text() === 'So: result "\\"M\\" false "', "its answer was sent", explain(p));
+  },
+
   async errors(id) {
     const p = await page(id);
     await p.chat.sendMessage({ text: "fail" });
