@@ -177,6 +177,14 @@ func (c *Client) exchange(ctx context.Context, method, path string, query url.Va
 	}
 }
 
+// patient returns a client that waits for a request that takes long, such as one for which
+// the server asks a model.
+func (c *Client) patient(least time.Duration) *Client {
+	out := *c
+	out.cfg.Timeout = max(out.cfg.Timeout, least)
+	return &out
+}
+
 func (c *Client) exchangeOnce(ctx context.Context, method, path string, query url.Values, body []byte) ([]byte, error) {
 	limited, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()

@@ -16,7 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/client"
+	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -48,6 +51,18 @@ func TestConversation(t *testing.T) {
 	if state, err := s.Session(ctx, id); err != nil || state.ID != id || state.UserID != "alice" || state.Agent != "echo" {
 		t.Errorf("the session is %+v, %v", state, err)
 	}
+	put, err := s.db.Blobs().Put(ctx, &blob.Put{SessionID: id, Data: []byte("<b>bytes</b>")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err := s.Blob(ctx, id, put.Ref); err != nil || string(data) != "<b>bytes</b>" {
+		t.Errorf("the blob is %q, %v", data, err)
+	}
+	for _, ref := range []string{blob.RefOf(nil), "sha256:x"} { // the session has neither
+		if data, err := s.Blob(ctx, id, ref); data != nil || !errors.Is(err, session.ErrNotFound) && !errors.Is(err, session.ErrInvalid) {
+			t.Errorf("a blob that the session does not have: %q, %v", data, err)
+		}
+	}
 	if snapshot, err := s.Snapshot(ctx, id); err != nil || len(snapshot.Messages) != 2 || snapshot.Sequence == 0 {
 		t.Errorf("the snapshot is %+v, %v", snapshot, err)
 	}
@@ -57,6 +72,9 @@ func TestConversation(t *testing.T) {
 	}
 	if rest, err := s.Messages(ctx, id, session.PageRequest{Cursor: messages.Next}); err != nil || len(rest.Items) != 1 || rest.Items[0].Content() != "You said: hello <world>" {
 		t.Errorf("the next page is %+v, %v", rest, err)
+	}
+	if view, err := s.ModelView(ctx, id, session.PageRequest{Limit: 1}); err != nil || len(view.Items) != 1 || !view.HasMore || view.Items[0].Content() != "hello <world>" {
+		t.Errorf("what the model is sent is %+v, %v", view, err)
 	}
 	if runs, err := s.Runs(ctx, id, session.PageRequest{}); err != nil || len(runs.Items) != 1 || runs.Items[0].ID != run.RunID {
 		t.Errorf("the runs are %+v, %v", runs, err)
@@ -390,5 +408,55 @@ func TestTooSoon(t *testing.T) {
 	time.AfterFunc(20*time.Millisecond, cancel)
 	if _, err := c.Status(ctx, "s-1"); !errors.Is(err, context.Canceled) {
 		t.Fatalf("a request that was given up ended with %v", err)
+	}
+}
+
+// A conversation is compacted and cleared. A summary may take longer than other requests.
+func TestCompact(t *testing.T) {
+	t.Parallel()
+	agent := &helix.Agent{
+		Name: "teller", Model: scripted.New(scripted.Text(strings.Repeat("Once upon a time. ", 40)), scripted.Text("The end.")),
+		Context: &helix.ContextPolicy{KeepMessages: 1, Model: scripted.New(scripted.Text("A tale was told."))},
+	}
+	s := serve(t, func(cfg *client.Config) { cfg.Timeout = 10 * time.Second }, agent)
+	ctx := t.Context()
+	for _, text := range []string{"tell", "end"} {
+		if _, err := s.Start(ctx, wire.Start{SessionID: "s1", AgentType: "teller", Message: wire.Text(text)}); err != nil {
+			t.Fatal(err)
+		}
+		all(t, s.Client, "s1", 0)
+	}
+	done, err := s.Compact(ctx, "s1", wire.Compact{})
+	if err != nil || !done.Done || done.Kind != session.CompactionSummary || done.TokensAfter >= done.TokensBefore {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	if done, err = s.Compact(ctx, "s1", wire.Compact{Force: true}); err != nil || done.Done || done.Reason == "" {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if done, err = s.Clear(ctx, "s1"); err != nil || !done.Done || done.Kind != session.CompactionClear {
+		t.Errorf("%+v, %v", done, err)
+	}
+	for _, refused := range []func(id string) (*wire.Compacted, error){
+		func(id string) (*wire.Compacted, error) { return s.Compact(ctx, id, wire.Compact{}) },
+		func(id string) (*wire.Compacted, error) { return s.Clear(ctx, id) },
+	} {
+		if done, err := refused("nobody"); !errors.Is(err, session.ErrNotFound) {
+			t.Errorf("%+v, %v", done, err)
+		}
+		if done, err := refused("a/../b"); !errors.Is(err, session.ErrInvalid) {
+			t.Errorf("%+v, %v", done, err)
+		}
+	}
+	// The client waits longer than it does for other requests.
+	hasty := s.open(t, func(cfg *client.Config) { cfg.Timeout = time.Millisecond })
+	s.through(func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(20 * time.Millisecond) // longer than the client's usual patience
+		s.handler.ServeHTTP(w, r)
+	})
+	if _, err := hasty.Clear(ctx, "s1"); err == nil {
+		t.Error("the client is patient with all requests")
+	}
+	if _, err := hasty.Compact(ctx, "s1", wire.Compact{}); err != nil {
+		t.Error(err)
 	}
 }

@@ -64,3 +64,12 @@ func (c *Client) Agents(ctx context.Context) ([]wire.Agent, error) {
 	}
 	return out.Items, nil
 }
+
+// Skills returns the skills that an agent has for the user.
+func (c *Client) Skills(ctx context.Context, agent string) ([]wire.Skill, error) {
+	out, err := get[wire.Skills](ctx, c, "/agents/"+url.PathEscape(agent)+"/skills", nil)
+	if err != nil {
+		return nil, err
+	}
+	return out.Items, nil
+}

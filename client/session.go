@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
 )
@@ -127,6 +128,14 @@ func (c *Client) Messages(ctx context.Context, id string, page session.PageReque
 	return getOf[wire.MessagePage](ctx, c, id, "/messages", pageQuery(page))
 }
 
+// ModelView returns a page of what the model is sent of a session's messages: the last
+// marker, the messages that it keeps, and all that came after it.
+func (c *Client) ModelView(ctx context.Context, id string, page session.PageRequest) (*wire.MessagePage, error) {
+	query := pageQuery(page)
+	query.Set("view", "model")
+	return getOf[wire.MessagePage](ctx, c, id, "/messages", query)
+}
+
 // Runs returns a page of a session's runs, oldest first.
 func (c *Client) Runs(ctx context.Context, id string, page session.PageRequest) (*wire.RunPage, error) {
 	return getOf[wire.RunPage](ctx, c, id, "/runs", pageQuery(page))
@@ -144,6 +153,21 @@ func (c *Client) Pending(ctx context.Context, id string) ([]session.Pending, err
 		return nil, err
 	}
 	return out.Items, nil
+}
+
+// Blob returns bytes that belong to a session, by the reference that a message names.
+func (c *Client) Blob(ctx context.Context, id, ref string) ([]byte, error) {
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	if err := blob.CheckRef(ref); err != nil {
+		return nil, err
+	}
+	data, err := c.exchange(ctx, http.MethodGet, pathOf(id, "/blobs/"+ref), nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return data, blob.Verify(ref, data)
 }
 
 // Snapshot returns a session at its latest checkpoint. [Client.Read] from its sequence
@@ -165,6 +189,24 @@ func (c *Client) Retry(ctx context.Context, id string, retry wire.Retry) (*wire.
 // Pause pauses a session: it does not run until it is resumed.
 func (c *Client) Pause(ctx context.Context, id string, pause wire.Pause) (*wire.Paused, error) {
 	return postTo[wire.Paused](ctx, c, id, "/pause", pause)
+}
+
+// compactTimeout is how long a compaction may take, at least: the server gives up earlier.
+const compactTimeout = wire.MaxCompact + 30*time.Second
+
+// Compact shortens what the model is sent of a session's conversation. The server may ask a
+// model for a summary, so it may take minutes, whatever [Config.Timeout] is. A repeated
+// request compacts no further.
+func (c *Client) Compact(ctx context.Context, id string, compact wire.Compact) (*wire.Compacted, error) {
+	return postTo[wire.Compacted](ctx, c.patient(compactTimeout), id, "/compact", compact)
+}
+
+// Clear lets the model forget a session's conversation. People still see all of it.
+func (c *Client) Clear(ctx context.Context, id string) (*wire.Compacted, error) {
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	return ask[wire.Compacted](ctx, c, http.MethodPost, pathOf(id, "/clear"), nil, nil)
 }
 
 // Delete deletes a session and the sessions of its sub-agents.

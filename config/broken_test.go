@@ -51,7 +51,17 @@ agents:
     companions: [{agent: muse, mode: non_blocking}]
     remotes:
       - {name: far, url: "https://agents.example.com", token: "${SECRET}"}
+    context:
+      messages: 60
+      tokens: 90000
+      fraction: never
+      keep: 10
+      model: cheap
+      trim: {arguments: 500, results: never}
+      evict: 50000
+      evictExcept: [search]
   editor:
+    context: off
     subAgents: []
   clerk: {}
   muse: {}
@@ -116,7 +126,7 @@ func TestBrokenFiles(t *testing.T) {
 		{"host that is an address of the web", "  cors: [", "  hosts: [^\"https://a.example.com\"]\n  cors: [", "server.hosts[0]", "expected a name or an address without a port"},
 		{"unknown key", "    maxSteps: 20", "    ^maxStep: 20", "agents.writer.maxStep", "unknown key; did you mean maxSteps?"},
 		{"unknown key at the top", "store: sqlite:helix.db", "^stoer: x", "stoer", "unknown key; did you mean store?"},
-		{"unknown key like no other", "    maxSteps: 20", "    ^zzz: 20", "agents.writer.zzz", "expected one of companions, description"},
+		{"unknown key like no other", "    maxSteps: 20", "    ^zzz: 20", "agents.writer.zzz", "expected one of companions, context, description"},
 		{"key given twice", "    maxSteps: 20", "    maxSteps: 20\n    ^model: cheap", "agents.writer.model", "duplicate key; first defined in line 13"},
 		{"agent given twice", "  muse: {}", "  muse: {}\n  ^muse: {}", "agents.muse", "duplicate key"},
 		{"text for a number", "maxSteps: 20", "maxSteps: ^many", "agents.writer.maxSteps", `expected a whole number or unlimited, found "many"`},
@@ -127,6 +137,31 @@ func TestBrokenFiles(t *testing.T) {
 		{"open key twice", "openState: [drafts]", "openState: [drafts, ^drafts]", "agents.writer.openState[1]", "listed twice"},
 		{"open key of no state", "  clerk: {}", "  clerk: {openState: [^plan]}", "agents.clerk.openState[0]", "the agent has no state"},
 		{"text for open keys", "openState: [drafts]", "openState: ^drafts", "agents.writer.openState", "expected a list"},
+		{"text for a trigger", "messages: 60", "messages: ^many", "agents.writer.context.messages", `expected a whole number or never, found "many"`},
+		{"another word for never", "messages: 60", "messages: ^unlimited", "agents.writer.context.messages", "expected a whole number or never"},
+		{"another word for never of a share", "fraction: never", "fraction: ^unlimited", "agents.writer.context.fraction", "expected a number or never"},
+		{"list for a trigger", "tokens: 90000", "tokens: ^[]", "agents.writer.context.tokens", "expected a whole number or never, found a list"},
+		{"trigger of one message", "messages: 60", "messages: ^1", "agents.writer.context.messages", "at least 2"},
+		{"trigger of less than none", "tokens: 90000", "tokens: ^-1", "agents.writer.context.tokens", "at least 1"},
+		{"more than the window", "fraction: never", "fraction: ^1.5", "agents.writer.context.fraction", "expected a number from 0.01 to 1"},
+		{"keeps as much as triggers", "keep: 10", "keep: ^60", "agents.writer.context.keep", "keep is 60, but messages is 60: a compaction must keep less than what triggers it"},
+		{"triggers on what is kept by default", "  clerk: {}", "  clerk: {context: {messages: ^20}}", "agents.clerk.context.messages", "keep defaults to 20, but messages is 20"},
+		{"keeps as many tokens as trigger", "  clerk: {}", "  clerk: {context: {keepTokens: ^80000}}", "agents.clerk.context.keepTokens", "keepTokens is 80000, but tokens defaults to 80000"},
+		{"unknown model of summaries", "      model: cheap", "      model: ^cheep", "agents.writer.context.model", `there is no model "cheep"; did you mean cheap?`},
+		{"unknown provider of summaries", "      model: cheap", "      model: ^opnai/gpt-5", "agents.writer.context.model", "expected provider/model, demo or auto"},
+		{"prompt for a summary of nothing", "keep: 10", "keep: 10\n      prompt: ^Summarise!", "agents.writer.context.prompt", "does not contain {messages}"},
+		{"unknown key of a trim", "results: never", "^result: never", "agents.writer.context.trim.result", "unknown key; did you mean results?"},
+		{"trim to nothing", "arguments: 500", "arguments: ^100", "agents.writer.context.trim.arguments", "at least 200"},
+		{"eviction of everything", "evict: 50000", "evict: ^10", "agents.writer.context.evict", "at least 1000"},
+		{"exceptions of nothing", "      evict: 50000\n      evictExcept: [search]", "      evictExcept: ^[search]", "agents.writer.context.evictExcept", "evictExcept is set, but evict is not"},
+		{"exception of another agent's tool", "evictExcept: [search]", "evictExcept: [^serch]", "agents.writer.context.evictExcept[0]", `the agent has no tool "serch"; did you mean search?`},
+		{"exception listed twice", "evictExcept: [search]", "evictExcept: [search, subagent__editor, ^search]", "agents.writer.context.evictExcept[2]", "listed twice"},
+		{"text for a context", "context: off", "context: ^none", "agents.editor.context", `expected a mapping of keys to values, or off, found "none"`},
+		{"boolean for a context", "context: off", "context: ^false", "agents.editor.context", "expected a mapping of keys to values, or off"},
+		{"list for a context", "context: off", "context: ^[]", "agents.editor.context", "or off, found a list"},
+		{"nothing for a context", "    context: off", "    ^context:", "agents.editor.context", "expected a mapping of keys to values, or off, found nothing"},
+		{"text for a window", "maxTokens: 2000", "window: ^large", "models.cheap.window", "expected a whole number"},
+		{"no window", "maxTokens: 2000", "window: ^0", "models.cheap.window", "at least 1"},
 		{"too many tags", "tags: 10", "tags: ^65", "server.limits.tags", "expected a number from 1 to 64"},
 		{"too much metadata", "metadata: 20", "metadata: ^1000", "server.limits.metadata", "expected a number from 1 to 64"},
 		{"no parts", "parts: 50", "parts: ^0", "server.limits.parts", "at least 1"},

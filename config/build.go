@@ -15,6 +15,7 @@ import (
 	"github.com/helixagents/helix/llm/models"
 	"github.com/helixagents/helix/llm/router"
 	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/skill"
 )
 
 // References of models other than provider/model.
@@ -35,6 +36,9 @@ type BuildOptions struct {
 	// Remote makes a sub-agent from an agent on another server. A file with remotes requires
 	// it.
 	Remote func(Remote) (helix.SubAgent, error)
+	// Skills are the skills that are part of the program. A file with skills.embed requires
+	// them.
+	Skills skill.Provider
 	// Logger receives the reasons for failed requests of http tools, including network
 	// addresses, which the model does not see. Defaults to none.
 	Logger *slog.Logger
@@ -94,6 +98,7 @@ type builder struct {
 	models map[string]llm.Model // by the paths of their definitions
 	tools  map[string]helix.Tool
 	agents map[string]*helix.Agent
+	found  *foundSkills // nil before it is needed
 }
 
 // agent builds an agent without the agents it calls.
@@ -101,14 +106,17 @@ func (b *builder) agent(a *Agent) *helix.Agent {
 	path := "agents." + a.Name
 	out := &helix.Agent{
 		Name: a.Name, Description: a.Description, Instructions: a.Instructions, Internal: a.Internal,
-		MaxSteps: a.MaxSteps.Steps(), SessionExpiry: a.SessionExpiry.Std(),
+		MaxSteps: a.MaxSteps.Int(), SessionExpiry: a.SessionExpiry.Std(),
 	}
-	if definition, at := b.definition(a); definition == nil {
+	if definition, at := b.file.modelOf(a.Model, path+".model"); definition == nil {
 		b.source.wrongKey(path, "there is no model for the agent")
 	} else {
 		out.Model = b.model(definition, at)
 		out.Settings = definition.settings()
 		out.ModelTimeout = definition.Timeout.Std()
+	}
+	if a.Context != nil {
+		out.Context = b.context(a.Context, path+".context")
 	}
 	if a.Output != nil {
 		out.Output = helix.RawOutput(json.RawMessage(a.Output))
@@ -122,6 +130,9 @@ func (b *builder) agent(a *Agent) *helix.Agent {
 	}
 	for _, name := range a.Tools {
 		out.Tools = append(out.Tools, b.tool(name))
+	}
+	if skills := b.skills(a, path+".skills"); skills != nil {
+		out.Extensions = append(out.Extensions, skills)
 	}
 	b.agents[a.Name] = out
 	return out
@@ -182,20 +193,20 @@ func (s Schema) Type() *helix.InputType {
 	return helix.RawInput(json.RawMessage(s))
 }
 
-// definition returns the model of an agent and the path that names it, or nil if it has
-// none.
-func (b *builder) definition(a *Agent) (*Model, string) {
-	m := b.file.model(a.Model)
-	if a.Model == "" {
-		m = b.file.defaultModel()
+// modelOf returns the model that a key of the file names, or the default one, and the path
+// of its definition. It is nil if there is none.
+func (f *File) modelOf(name, path string) (*Model, string) {
+	m := f.model(name)
+	if name == "" {
+		m = f.defaultModel()
 	}
 	switch {
 	case m != nil:
 		return m, "models." + m.Name
-	case a.Model == "":
+	case name == "":
 		return nil, ""
 	}
-	return &Model{Model: a.Model}, "agents." + a.Name + ".model"
+	return &Model{Model: name}, path
 }
 
 // model opens a model once, for all agents that use it.
@@ -217,6 +228,9 @@ func OpenModel(m Model) (llm.Model, error) {
 	if err != nil {
 		return nil, err
 	}
+	if m.Window > 0 {
+		first = sized{first, m.Window}
+	}
 	others := make([]llm.Model, len(m.Fallbacks))
 	for i, reference := range m.Fallbacks {
 		other, err := m.open(reference, "")
@@ -236,9 +250,21 @@ func OpenModel(m Model) (llm.Model, error) {
 type plainly struct{ llm.Model }
 
 func (p plainly) Generate(ctx context.Context, request *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {
+	return p.Model.Generate(ctx, withoutOptions(request), emit)
+}
+
+// Window implements [llm.Windowed].
+func (p plainly) Window() int { return llm.WindowOf(p.Model) }
+
+// Count implements [llm.Counter].
+func (p plainly) Count(ctx context.Context, request *llm.Request) (int, error) {
+	return llm.CountTokens(ctx, p.Model, withoutOptions(request))
+}
+
+func withoutOptions(request *llm.Request) *llm.Request {
 	own := *request
 	own.Settings.Headers, own.Settings.ProviderOptions = nil, nil
-	return p.Model.Generate(ctx, &own, emit)
+	return &own
 }
 
 func (m *Model) open(reference, key string) (llm.Model, error) {

@@ -155,7 +155,7 @@ tools:
 	if a.Instructions != "${HOME} and a default s3cr3t-s3cr3t-s3cr3t" {
 		t.Errorf("instructions %q", a.Instructions)
 	}
-	if a.MaxSteps.Steps() != helix.Unlimited || a.SessionExpiry.Std() != 48*time.Hour || file.Tools[0].Deadline.Std() != 48*time.Hour {
+	if a.MaxSteps.Int() != helix.Unlimited || a.SessionExpiry.Std() != 48*time.Hour || file.Tools[0].Deadline.Std() != 48*time.Hour {
 		t.Errorf("%+v", a)
 	}
 	want := `{"number":16,"float":1.5,"text":"","list":[1,"2",true,null,"2020-01-01"],"again":[1,"2",true,null,"2020-01-01"]}`

@@ -36,6 +36,7 @@ func (f *File) check() {
 		f.checkAgent(&f.Agents[i])
 	}
 	f.checkRemotes()
+	f.checkSkillDirs()
 	f.checkCycles()
 	f.checkServer()
 	f.checkAddress("store", f.Store)
@@ -101,6 +102,7 @@ func (f *File) checkAgent(a *Agent) {
 		s.wrongKey(path, "%s", because(err))
 	}
 	f.checkAgentModel(a, path)
+	f.checkContext(a, path)
 	offered := map[string]bool{}
 	for i, name := range a.Tools {
 		at := fmt.Sprintf("%s.tools[%d]", path, i)
@@ -113,6 +115,7 @@ func (f *File) checkAgent(a *Agent) {
 		offered[name] = true
 	}
 	f.checkOpenState(a, path)
+	f.checkSkills(a, path+".skills")
 	f.checkChildren(a, path)
 }
 
@@ -164,14 +167,21 @@ func (f *File) hint(name string, all []string) string {
 }
 
 func (f *File) checkAgentModel(a *Agent, path string) {
-	switch {
-	case a.Model == "" && f.defaultModel() == nil:
+	if a.Model == "" && f.defaultModel() == nil {
 		f.missing(path, "model", ", and there is no model called default")
-	case a.Model == "" || f.model(a.Model) != nil || f.damaged("models."+a.Model):
-	case isReference(a.Model):
-		f.checkReference(path+".model", a.Model)
+		return
+	}
+	f.checkModelName(path+".model", a.Model)
+}
+
+// checkModelName checks the name of a model, or a reference in its place.
+func (f *File) checkModelName(path, name string) {
+	switch {
+	case name == "" || f.model(name) != nil || f.damaged("models."+name):
+	case isReference(name):
+		f.checkReference(path, name)
 	default:
-		f.source.wrong(path+".model", "there is no model %q%s", a.Model, f.hint(a.Model, slices.Concat(f.modelNames(), []string{Demo, Auto})))
+		f.source.wrong(path, "there is no model %q%s", name, f.hint(name, slices.Concat(f.modelNames(), []string{Demo, Auto})))
 	}
 }
 

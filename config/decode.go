@@ -34,7 +34,8 @@ type option struct {
 	named    bool // a mapping whose keys are the Names of a list's items
 	short    bool // the field that a scalar in place of the mapping sets
 	object   bool
-	never    bool
+	never    bool // the word for no limit is never
+	off      bool // the word off stands for none
 	policy   string
 	enum     []string
 	min, max *float64
@@ -57,6 +58,8 @@ func options(f *reflect.StructField) option {
 			o.object = true
 		case "never":
 			o.never = true
+		case "off":
+			o.off = true
 		case "approval", "approvers":
 			o.policy = key
 		case "enum":
@@ -172,9 +175,16 @@ func (d *decoder) value(n *yaml.Node, path string, v reflect.Value, o *option) {
 	case *Schema:
 		d.schema(n, path, target)
 		return
+	case *AgentSkills:
+		d.skills(n, path, v)
+		return
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
+		if o.off && n.Kind != yaml.MappingNode {
+			d.off(n, path, v.Type(), o)
+			return
+		}
 		fresh := reflect.New(v.Type().Elem())
 		d.value(n, path, fresh.Elem(), o)
 		v.Set(fresh)
@@ -188,6 +198,34 @@ func (d *decoder) value(n *yaml.Node, path string, v reflect.Value, o *option) {
 		d.scalar(n, path, v, o)
 	}
 }
+
+// off reads the word for none in the place of a mapping.
+func (d *decoder) off(n *yaml.Node, path string, t reflect.Type, o *option) {
+	if n.Kind == yaml.ScalarNode {
+		if text, ok := d.expand(n, path); !ok || text == wordOff {
+			return
+		}
+	}
+	d.problem(at(n), path, "expected %s, found %s", expectedOf(t, o), describe(n))
+}
+
+// skills decodes the skills of an agent: all, a list of names, or a mapping.
+func (d *decoder) skills(n *yaml.Node, path string, v reflect.Value) {
+	switch n.Kind {
+	case yaml.MappingNode:
+		d.record(n, path, v)
+	case yaml.SequenceNode:
+		d.places[path+".only"] = place{at(n), at(n)}
+		d.list(n, path+".only", v.FieldByName("Only"), &option{})
+	default:
+		if n.Value != allSkills {
+			d.problem(at(n), path, "expected %s, a list of names or a mapping of keys to values, found %s", allSkills, describe(n))
+		}
+	}
+}
+
+// allSkills is the value of an agent's skills that stands for all of them.
+const allSkills = "all"
 
 // record decodes a struct.
 func (d *decoder) record(n *yaml.Node, path string, v reflect.Value) {
@@ -318,26 +356,30 @@ func (d *decoder) texts(n *yaml.Node, path string, v reflect.Value) {
 // scalar decodes a string, a number or the like. The content of environment variables is
 // read as if it were in the file; messages show only the file's text.
 func (d *decoder) scalar(n *yaml.Node, path string, v reflect.Value, o *option) {
+	want := expected(v.Type())
+	if o.never {
+		want = expectedOf(v.Type(), o)
+	}
+	wrong := func() { d.problem(at(n), path, "expected %s, found %s", want, describe(n)) }
 	if n.Kind != yaml.ScalarNode {
-		d.problem(at(n), path, "expected %s, found %s", expected(v.Type()), describe(n))
+		wrong()
 		return
 	}
 	text, ok := d.expand(n, path)
 	if !ok {
 		return
 	}
-	wrong := func() { d.problem(at(n), path, "expected %s, found %s", expected(v.Type()), describe(n)) }
 	switch target := v.Addr().Interface().(type) {
 	case *Duration:
 		d.duration(n, path, text, target, o)
 		return
 	case *Limit:
-		if text == "unlimited" {
+		if text == o.unlimited() {
 			*target = unlimited
 			return
 		}
 	case *Rate:
-		if text == "unlimited" {
+		if text == o.unlimited() {
 			*target = unlimited
 			return
 		}
@@ -408,11 +450,26 @@ const unlimited = -1
 // never is the [Duration] for none.
 const never = -1
 
+// The words for none.
+const (
+	wordUnlimited = "unlimited"
+	wordNever     = "never"
+	wordOff       = "off"
+)
+
+// unlimited is the word for no limit.
+func (o *option) unlimited() string {
+	if o.never {
+		return wordNever
+	}
+	return wordUnlimited
+}
+
 // maxDuration is the longest duration.
 const maxDuration = 100 * 365 * 24 * time.Hour
 
 func (d *decoder) duration(n *yaml.Node, path, text string, target *Duration, o *option) {
-	if o.never && text == "never" {
+	if o.never && text == wordNever {
 		*target = never
 		return
 	}
@@ -480,8 +537,14 @@ func expectedOf(t reflect.Type, o *option) string {
 		return listed(o.enum)
 	case o.policy == "approval":
 		return "always, never or a CEL expression"
+	case o.never && t == reflect.TypeFor[Limit]():
+		return "a whole number or never"
+	case o.never && t == reflect.TypeFor[Rate]():
+		return "a number or never"
 	case o.never:
 		return expected(t) + ", or never"
+	case o.off:
+		return expected(t.Elem()) + ", or off"
 	case o.named:
 		return "a mapping of names to what they stand for"
 	case t == reflect.TypeFor[Schema]():

@@ -20,6 +20,8 @@ type File struct {
 	Agents []Agent `yaml:"agents,named,required"`
 	// The tools that agents can use, by the names that models see.
 	Tools []Tool `yaml:"tools,named"`
+	// The skills that agents can use: instructions that an agent reads when a task needs them.
+	Skills Skills `yaml:"skills"`
 	// The address of the server, and who may use it.
 	Server Server `yaml:"server"`
 	// Where sessions are stored: a path or sqlite:PATH, postgres://…, redis://… or memory:.
@@ -76,6 +78,9 @@ type Model struct {
 	Options JSON `yaml:"options,object"`
 	// Whether the provider should cache the constant part of the prompt.
 	Cache bool `yaml:"cache"`
+	// The size of this model's context window in tokens, for agents.NAME.context.fraction.
+	// Defaults to what the provider's pages say of the model, or to 0, which is not known.
+	Window int `yaml:"window,min=1"`
 	// How long one attempt of a model call may take. Defaults to 10m.
 	Timeout Duration `yaml:"timeout"`
 	// The pause of the demo model before each word. Defaults to 30ms.
@@ -100,8 +105,14 @@ type Agent struct {
 	Model string `yaml:"model"`
 	// The names of the tools that the agent may call.
 	Tools []string `yaml:"tools"`
+	// The skills that the agent may load: all, a list of names, or a mapping with more
+	// settings. Defaults to none.
+	Skills AgentSkills `yaml:"skills"`
 	// The maximum number of model calls per turn, or unlimited. Defaults to 50.
 	MaxSteps Limit `yaml:"maxSteps,min=1"`
+	// How the conversation is kept within the model's context window, or off: the model is
+	// sent all of it, however long. An empty mapping, {}, has all defaults. Defaults to off.
+	Context *Context `yaml:"context,off"`
 	// The JSON Schema of the agent's result, of type object. With it, the agent finishes a
 	// turn with such a value.
 	Output Schema `yaml:"output"`
@@ -120,6 +131,61 @@ type Agent struct {
 	// How long a session may wait for an answer, or stay interrupted, before it expires,
 	// counted from the end of its last run. Defaults to never.
 	SessionExpiry Duration `yaml:"sessionExpiry"`
+}
+
+// Context says when a conversation is compacted, and how. People keep seeing all of it.
+type Context struct {
+	// The number of messages from which on the conversation is compacted, or never, which
+	// suits agents that call many tools. Hidden messages do not count. Defaults to 50.
+	Messages Limit `yaml:"messages,never,min=2"`
+	// The size of the prompt in tokens from which on it is, or never. Defaults to 80000.
+	Tokens Limit `yaml:"tokens,never,min=1"`
+	// The share of the model's context window from which on it is, or never, if the window is
+	// known: see models.NAME.window. Defaults to 0.85.
+	Fraction Rate `yaml:"fraction,never,min=0.01,max=1"`
+	// How many of the last messages stay as they are. Must be less than messages. Defaults
+	// to 20.
+	Keep int `yaml:"keep,min=1"`
+	// In place of keep: the last messages that have together at most this many tokens stay.
+	// Must be less than tokens.
+	KeepTokens int `yaml:"keepTokens,min=1"`
+	// The model that writes summaries: the name of one of the models, or a reference as in
+	// models.NAME.model. Defaults to the agent's model.
+	Model string `yaml:"model"`
+	// What asks for a summary. {messages} in it is the conversation as text, and {previous}
+	// the summary before. Defaults to a prompt that asks for the user's intent, a summary,
+	// artefacts and next steps.
+	Prompt string `yaml:"prompt"`
+	// To how many bytes large arguments and results of earlier calls are cut, which is tried
+	// before a summary.
+	Trim Trim `yaml:"trim"`
+	// How many bytes the result of a call may have. A larger one is stored beside the
+	// session; the model is sent its beginning and its end, and reads the rest with the tool
+	// read_result. 80000 is a good number. Defaults to none: all results are sent whole.
+	Evict int `yaml:"evict,min=1000"`
+	// Names of tools whose results are never stored beside the session.
+	EvictExcept []string `yaml:"evictExcept"`
+}
+
+// Trim says to how many bytes earlier calls are cut.
+type Trim struct {
+	// The maximum size of a call's arguments, or never to send them whole. Defaults to 2000.
+	Arguments Limit `yaml:"arguments,never,min=200"`
+	// The maximum size of a call's result, or never to send it whole. Defaults to 4000.
+	Results Limit `yaml:"results,never,min=200"`
+}
+
+// AgentSkills are the skills of an agent.
+type AgentSkills struct {
+	// The names of the skills that the agent may load. Defaults to all.
+	Only []string `yaml:"only"`
+	// The names of skills that are part of the agent's instructions from the start.
+	Preload []string `yaml:"preload"`
+	// What the tools mean that a skill lists as allowed-tools: tell tells the model about
+	// them; restrict also refuses calls of other tools, from the call that loads the skill
+	// until the next message of the user. Neither permits a call that needs an approval.
+	// Defaults to tell.
+	AllowedTools string `yaml:"allowedTools,enum=tell|restrict"`
 }
 
 // SubAgent is an agent that another may call.
@@ -228,6 +294,17 @@ type Tool struct {
 	Builtin string `yaml:"builtin,enum=time|calculator|wait|remember|recall|forget"`
 }
 
+// Skills says where skills are. Each is a directory with a file SKILL.md.
+type Skills struct {
+	// Directories that contain skills, at most 6 levels deep. A relative path is relative to
+	// this file. If two skills have the same name, the one in the earlier directory counts.
+	// Changes of the files take effect with the next turn.
+	Dirs []string `yaml:"dirs"`
+	// Whether the skills that are part of the program can be used, too, behind those in
+	// dirs. Defaults to false.
+	Embed bool `yaml:"embed"`
+}
+
 // Server configures the HTTP server.
 type Server struct {
 	// The address to listen on. Defaults to 127.0.0.1:4170.
@@ -297,7 +374,8 @@ type Limits struct {
 	// disconnected; a reader that reads nothing is disconnected after three times as long.
 	// Defaults to 10s.
 	WriteTimeout Duration `yaml:"writeTimeout"`
-	// How long a write operation, such as a start, may take. Defaults to 30s.
+	// How long a write operation, such as a start, may take. One that asks a model for a
+	// summary may take 7m. Defaults to 30s.
 	Operation Duration `yaml:"operation"`
 	// The maximum number of open streams. Defaults to 10000.
 	Streams int `yaml:"streams,min=1"`
@@ -333,7 +411,7 @@ type Runtime struct {
 	Sweep Duration `yaml:"sweep"`
 	// How often a model call with a temporary error is retried. Defaults to 3.
 	ModelRetries *int `yaml:"modelRetries,min=0,max=20"`
-	// The maximum size of a session in bytes, messages and stream together, or unlimited. A
+	// The maximum size of a session in bytes, messages, stream and blobs together, or unlimited. A
 	// session that has reached it accepts no new message, and its run fails before the next
 	// model call. Defaults to 67108864.
 	SessionBytes Limit `yaml:"sessionBytes,min=65536"`
@@ -341,10 +419,29 @@ type Runtime struct {
 	// that number are removed; a reader that is behind gets an error. Defaults to 0, which
 	// keeps all.
 	MaxChunks int `yaml:"maxChunks,min=0"`
+	// How the tasks of extensions, which follow runs, are carried out.
+	Tasks Tasks `yaml:"tasks"`
 	// For temporal: the server and its workers.
 	Temporal Temporal `yaml:"temporal"`
 	// For dbos: its database and its workers.
 	DBOS DBOS `yaml:"dbos"`
+}
+
+// Tasks configures how a process carries out tasks, and what it cleans up with them.
+type Tasks struct {
+	// How many tasks a process carries out at the same time, and one more for a tenant
+	// that has none. 0 leaves them to other processes. Defaults to 4.
+	Workers *int `yaml:"workers,min=0,max=1000"`
+	// How often a task is tried before it is given up. Defaults to 20.
+	MaxAttempts int `yaml:"maxAttempts,min=1"`
+	// How long tasks that were given up are kept. Defaults to 720h.
+	KeepGivenUp Duration `yaml:"keepGivenUp"`
+	// How long the chunks of a stream are kept after a run has ended. Defaults to 0s, which
+	// keeps them.
+	TrimStreams Duration `yaml:"trimStreams"`
+	// How old rows of calls must be that no step will use any more, to be removed. Defaults
+	// to 0s, which keeps them.
+	CleanCalls Duration `yaml:"cleanCalls"`
 }
 
 // Temporal configures the connection to a Temporal server and the worker. Other settings of
@@ -432,10 +529,10 @@ type Schema json.RawMessage
 // Duration is a duration such as 90s, 1h30m or 7d.
 type Duration time.Duration
 
-// Limit is a number, or unlimited.
+// Limit is a number, or unlimited; for some keys it is called never.
 type Limit int
 
-// Rate is a number, possibly with a fraction, or unlimited.
+// Rate is a number, possibly with a fraction, or unlimited; for some keys it is called never.
 type Rate float64
 
 // Expression is a CEL expression with a boolean result.

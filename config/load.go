@@ -110,8 +110,8 @@ func (f *File) toolNames() []string { return names(f.Tools, func(t *Tool) string
 // Std returns the duration as a [time.Duration]. It is negative for never.
 func (d Duration) Std() time.Duration { return time.Duration(d) }
 
-// Steps returns the limit for [helix.Agent.MaxSteps].
-func (l Limit) Steps() int {
+// Int returns the limit as fields of package helix have it: [helix.Unlimited] for none.
+func (l Limit) Int() int {
 	if l == unlimited {
 		return helix.Unlimited
 	}

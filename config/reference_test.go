@@ -97,9 +97,9 @@ func (g *generator) schema(t reflect.Type, o *option) object {
 		}
 		return object{"type": "string", "pattern": pattern}
 	case reflect.TypeFor[Limit]():
-		return orVariable(object{"anyOf": []any{g.number("integer", o), object{"const": "unlimited"}}})
+		return orVariable(object{"anyOf": []any{g.number("integer", o), object{"const": o.unlimited()}}})
 	case reflect.TypeFor[Rate]():
-		return orVariable(object{"anyOf": []any{g.number("number", o), object{"const": "unlimited"}}})
+		return orVariable(object{"anyOf": []any{g.number("number", o), object{"const": o.unlimited()}}})
 	case reflect.TypeFor[Expression]():
 		return object{"type": "string"}
 	case reflect.TypeFor[Schema]():
@@ -112,6 +112,9 @@ func (g *generator) schema(t reflect.Type, o *option) object {
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
+		if o.off {
+			return orVariable(object{"anyOf": []any{g.schema(t.Elem(), &option{}), object{"const": wordOff}}})
+		}
 		return g.schema(t.Elem(), o)
 	case reflect.String:
 		if len(o.enum) > 0 {
@@ -138,6 +141,10 @@ func (g *generator) schema(t reflect.Type, o *option) object {
 	case reflect.Struct:
 		g.define(t)
 		ref := object{"$ref": "#/$defs/" + t.Name()}
+		if t == reflect.TypeFor[AgentSkills]() {
+			names := object{"type": "array", "items": object{"type": "string"}}
+			return object{"anyOf": []any{object{"const": allSkills}, names, ref}}
+		}
 		for _, k := range keys(t) {
 			if k.option.short {
 				return object{"anyOf": []any{object{"type": "string"}, ref}}
@@ -246,6 +253,9 @@ func kind(t reflect.Type, o *option) string {
 		}
 		return "list of texts"
 	case reflect.Struct:
+		if o.off {
+			return "mapping, off"
+		}
 		return "mapping"
 	}
 	if len(o.enum) > 0 {
@@ -257,6 +267,9 @@ func kind(t reflect.Type, o *option) string {
 // below is a struct that a key leads to, and how its keys are written.
 func below(path string, k *key) (reflect.Type, string, bool) {
 	t := k.typ
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
 	path = join(path, k.option.name)
 	switch {
 	case t.Kind() == reflect.Struct:
@@ -365,7 +378,7 @@ func TestSchemaAgreesWithTheCode(t *testing.T) {
 	for old, broken := range map[string]string{
 		"maxSteps: 20": "maxSteps: many", "    maxSteps: 20": "    maxStep: 20", "tools: [search, time, pay]": "tools: search",
 		"sessionExpiry: 7d": "sessionExpiry: a week", "      - agent: clerk": "      - agen: clerk", "temperature: 0.5": "temperature: 3",
-		"    type: http": "    type: htpt", "version: 1": "",
+		"    type: http": "    type: htpt", "version: 1": "", "fraction: never": "fraction: unlimited", "context: off": "context: none",
 	} {
 		text := strings.Replace(whole, old, broken, 1)
 		_, err := parse("helix.yaml", []byte(text), noEnv)

@@ -7,11 +7,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"sort"
 	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/helixagents/helix/internal/yamlplace"
 )
 
 // source is a file's text and the positions of everything in it.
@@ -143,44 +144,8 @@ func (s *source) unreadable(data []byte) (position, string) {
 
 // syntax reports an error of the parser.
 func (s *source) syntax(data []byte, err error) {
-	message := strings.TrimPrefix(err.Error(), "yaml: ")
-	if _, rest, ok := strings.Cut(message, ": "); ok && strings.HasPrefix(message, "line ") {
-		message = rest // the line is where the construct begins that could not be read
-	}
-	s.problem(failsAt(data, err), "", "not valid YAML: %s", message)
-}
-
-// failsAt returns where in a file an error of the parser is: at the end of the shortest beginning of the file with the same
-// error. The parser itself tells no column, and often another line.
-func failsAt(data []byte, err error) position {
-	end := sort.Search(len(data), func(n int) bool {
-		for n < len(data) && !utf8.RuneStart(data[n]) {
-			n++
-		}
-		failure := parseError(data[:n])
-		return failure != nil && failure.Error() == err.Error()
-	})
-	before := string(data[:max(end-1, 0)])
-	if name, ok := strings.CutPrefix(err.Error(), "yaml: unknown anchor '"); ok {
-		name, _, _ = strings.Cut(name, "'")
-		before = before[:max(len(before)-len(name), 0)] // the error shows at the end of the alias
-	}
-	line := before[strings.LastIndex(before, "\n")+1:]
-	return position{1 + strings.Count(before, "\n"), 1 + utf8.RuneCountInString(line)}
-}
-
-// parseError returns the first error in a stream of documents.
-func parseError(data []byte) error {
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	for {
-		var doc yaml.Node
-		switch err := decoder.Decode(&doc); {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return err
-		}
-	}
+	line, column := yamlplace.Of(data, err)
+	s.problem(position{line, column}, "", "not valid YAML: %s", yamlplace.Message(err))
 }
 
 func at(n *yaml.Node) position { return position{max(n.Line, 1), max(n.Column, 1)} }

@@ -190,6 +190,8 @@ func (a *Agent) Submit(ctx context.Context, sessionID string, submission helix.S
 	switch response := submission.Response; {
 	case response.Kind == session.PendingApproval:
 		submit.Approval = &wire.Approval{ApprovalID: submission.ApprovalID, Approved: response.Approved, Reason: response.Reason}
+	case response.Kind == session.PendingQuestion:
+		submit.Kind, submit.Answer, submit.Declined, submit.Reason = wire.SubmitAnswer, response.Answer, response.Declined, response.Reason
 	case response.Error != "":
 		submit.Error = response.Error
 	case response.Result == nil:

@@ -11,36 +11,38 @@ func agentRoutes() []route {
 	return []route{{
 		method: http.MethodGet, path: "/agents", summary: "List the agents of the server.",
 		answers: ok(wire.Agents{}), handle: (*exchange).agents,
+	}, {
+		method: http.MethodGet, path: "/agents/{name}/skills", summary: "List the skills that an agent has for the user.",
+		answers: ok(wire.Skills{}), handle: (*exchange).skills,
 	}}
 }
 
 func (x *exchange) agents() error {
 	out := wire.Agents{Items: []wire.Agent{}}
-	for _, agent := range x.server.offered() {
+	offered := x.server.offered()
+	listed := x.server.listings.list(x.r.Context(), offered, x.server.cfg.Logger)
+	for i, agent := range offered {
 		described, err := describe(agent)
 		if err != nil {
 			return err
 		}
+		described.Tools = append(described.Tools, listed[i]...)
 		out.Items = append(out.Items, described)
 	}
 	x.json(http.StatusOK, out)
 	return nil
 }
 
+// describe describes an agent, without the tools of its extensions.
 func describe(agent *helix.Agent) (wire.Agent, error) {
 	out := wire.Agent{
 		Name: agent.Name, Description: agent.Description, Tools: []wire.Tool{}, SubAgents: []string{}, Companions: []string{},
 	}
-	for i := range agent.Tools {
-		tool := &agent.Tools[i]
-		schema, err := tool.Execute.InputSchema()
-		if err != nil {
-			return out, err
-		}
-		out.Tools = append(out.Tools, wire.Tool{
-			Name: tool.Name, Description: tool.Description, Kind: kindOf(tool), InputSchema: schema.JSON(),
-		})
+	tools, err := describeTools(agent.Tools)
+	if err != nil {
+		return out, err
 	}
+	out.Tools = append(out.Tools, tools...)
 	if agent.Output != nil {
 		out.OutputSchema = agent.Output.Schema().JSON()
 	}
@@ -49,6 +51,19 @@ func describe(agent *helix.Agent) (wire.Agent, error) {
 	}
 	for i := range agent.Companions {
 		out.Companions = append(out.Companions, agent.Companions[i].Agent.Name)
+	}
+	return out, nil
+}
+
+func describeTools(tools []helix.Tool) ([]wire.Tool, error) {
+	out := make([]wire.Tool, len(tools))
+	for i := range tools {
+		tool := &tools[i]
+		schema, err := tool.Execute.InputSchema()
+		if err != nil {
+			return nil, err
+		}
+		out[i] = wire.Tool{Name: tool.Name, Description: tool.Description, Kind: kindOf(tool), InputSchema: schema.JSON()}
 	}
 	return out, nil
 }

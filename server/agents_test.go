@@ -19,6 +19,10 @@ import (
 // secret is what alice says in every session of hers, and nobody else may read.
 const secret = "tulip-7"
 
+// hostile is what the boss puts beside every conversation: bytes that must not run on the
+// server's origin.
+var hostile = []byte("<!doctype html><script>fetch('/ran')</script>" + secret)
+
 type note struct {
 	Text string `json:"text"`
 }
@@ -52,6 +56,10 @@ func staff(gate <-chan struct{}) []*helix.Agent {
 		}),
 		SubAgents: []helix.SubAgent{{Agent: clerk}}, Companions: []helix.Companion{{Agent: clerk}},
 		Output: helix.OutputOf[note](), State: helix.StateOf(note{Text: "none"}),
+		Hooks: helix.Hooks{BeforeLLMCall: func(ctx context.Context, h *helix.HookContext, _ helix.BeforeLLMCallEvent) error {
+			_, err := h.PutBlob(ctx, hostile)
+			return err
+		}},
 	}
 	broken := &helix.Agent{Name: "broken", Model: speaker(func(*llm.Request) scripted.Step {
 		return scripted.Fail(session.CodeBadRequest, false, "the provider refused")
@@ -112,7 +120,13 @@ func (s *service) untilChunk(id, kind string) {
 // untilText reads an open stream until a text arrives.
 func (s *service) untilText(id, text string) {
 	s.t.Helper()
-	answer := s.request(http.MethodGet, "/sse?sessionId="+id, nil)
+	s.untilOn("/sse?sessionId="+id, text)
+}
+
+// untilOn reads an open stream, of either kind, until a text arrives.
+func (s *service) untilOn(path, text string) {
+	s.t.Helper()
+	answer := s.request(http.MethodGet, path, nil)
 	defer answer.Body.Close()
 	var raw []byte
 	buf := make([]byte, 4<<10)
@@ -123,7 +137,7 @@ func (s *service) untilText(id, text string) {
 			return
 		}
 		if err != nil {
-			s.t.Fatalf("the stream of %s has no %s: %v: %s", id, text, err, raw)
+			s.t.Fatalf("%s has no %s: %v: %s", path, text, err, raw)
 		}
 	}
 }

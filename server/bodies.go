@@ -128,6 +128,13 @@ func readPause(s *request.Scanner, _ *Limits, in *wire.Pause) error {
 	})
 }
 
+func readCompact(s *request.Scanner, _ *Limits, in *wire.Compact) error {
+	return s.Fields([]string{"force"}, false, func(string) (err error) {
+		in.Force, err = s.Bool()
+		return err
+	})
+}
+
 func readStop(s *request.Scanner, _ *Limits, in *wire.Stop) error {
 	return s.Fields([]string{"sessionId", "runId", "reason"}, false, stopField(s, in))
 }
@@ -161,7 +168,7 @@ func readName(s *request.Scanner, limit int) (string, error) {
 }
 
 var chatSubmitFields = []string{
-	"toolCallId", "kind", "result", "error", "approval", "approvalId", "approved", "reason", "seen", "resume",
+	"toolCallId", "kind", "result", "error", "approval", "answer", "declined", "approvalId", "approved", "reason", "seen", "resume",
 }
 
 // readChatSubmit reads a [wire.ChatSubmit]. Its session is in the path.
@@ -190,6 +197,10 @@ func submitField(s *request.Scanner, in *wire.Submit) func(name string) error {
 			in.Error, err = readName(s, session.MaxSubmissionError)
 		case "approval":
 			in.Approval, err = readApproval(s)
+		case "answer":
+			in.Answer, err = s.Raw(session.MaxAnswer)
+		case "declined":
+			in.Declined, err = s.Bool()
 		case "approvalId":
 			in.ApprovalID, err = s.ID()
 		case "approved":
@@ -213,8 +224,11 @@ func submitField(s *request.Scanner, in *wire.Submit) func(name string) error {
 func readSubmitKind(s *request.Scanner) (wire.SubmitKind, error) {
 	text, err := s.ID()
 	kind := wire.SubmitKind(text)
-	if err == nil && kind != "" && kind != wire.SubmitResult && kind != wire.SubmitApproval {
-		err = s.Invalid("%.40q is neither %s nor %s", text, wire.SubmitResult, wire.SubmitApproval)
+	switch {
+	case err != nil:
+	case kind == "" || kind == wire.SubmitResult || kind == wire.SubmitApproval || kind == wire.SubmitAnswer:
+	default:
+		err = s.Invalid("%.40q is not one of %s, %s, %s", text, wire.SubmitResult, wire.SubmitApproval, wire.SubmitAnswer)
 	}
 	return kind, err
 }
@@ -282,7 +296,7 @@ func readMessages(s *request.Scanner, limits *Limits) (wire.Messages, error) {
 // earlier versions send the format version.
 func readMessage(s *request.Scanner, limits *Limits, parts *int) (wire.UserMessage, error) {
 	m := wire.UserMessage{Role: session.RoleUser}
-	err := s.Fields([]string{"id", "role", "parts", "v"}, false, func(name string) (err error) {
+	err := s.Fields([]string{"id", "role", "parts", "skills", "v"}, false, func(name string) (err error) {
 		switch name {
 		case "id":
 			m.ID, err = readMessageID(s)
@@ -293,6 +307,8 @@ func readMessage(s *request.Scanner, limits *Limits, parts *int) (wire.UserMessa
 			}
 		case "parts":
 			m.Parts, err = readParts(s, limits, parts)
+		case "skills":
+			m.Skills, err = s.Skills()
 		case "v":
 			if s.Null() {
 				return nil

@@ -152,10 +152,20 @@ func FuzzRetry(f *testing.F) {
 	fuzzBody(f, readRetry, func(in *wire.Retry) error { return bounded(map[string]int{in.RequestID: 256}) })
 }
 
+func FuzzTaskName(f *testing.F) {
+	fuzzBody(f, readTaskName, func(in *wire.TaskName) error {
+		return errors.Join(session.CheckText("id", in.ID), session.CheckText("sessionId", in.SessionID), bounded(map[string]int{in.SessionID: 256, in.ID: 256}))
+	})
+}
+
 func FuzzPause(f *testing.F) {
 	fuzzBody(f, readPause, func(in *wire.Pause) error {
 		return errors.Join(session.CheckText("reason", in.Reason), bounded(map[string]int{in.Reason: maxReason}))
 	})
+}
+
+func FuzzCompact(f *testing.F) {
+	fuzzBody(f, readCompact, func(*wire.Compact) error { return nil })
 }
 
 func FuzzStop(f *testing.F) {

@@ -250,7 +250,7 @@ func (x *exchange) takeAnswers(ctx context.Context, state *session.State, in *ai
 func (x *exchange) submissions(answered []aisdk.Part, waiting []session.Pending) ([]helix.Submission, error) {
 	waits := map[string]*session.Pending{}
 	for i := range waiting {
-		waits[waiting[i].CallID] = &waiting[i]
+		waits[waiting[i].Call()] = &waiting[i]
 	}
 	var out []helix.Submission
 	for i := range answered {
@@ -259,6 +259,12 @@ func (x *exchange) submissions(answered []aisdk.Part, waiting []session.Pending)
 			continue
 		}
 		s := answered[i].Submission()
+		if pending.Kind == session.PendingQuestion {
+			var given bool
+			if s, given = answered[i].Answer(pending); !given {
+				continue
+			}
+		}
 		if pending.Kind == session.PendingApproval {
 			if decision, ok := answered[i].Decision(); ok {
 				s = decision

@@ -115,7 +115,7 @@ func (x *exchange) recent(ctx context.Context, id string) (*store.Snapshot, erro
 	if err != nil || shot != nil {
 		return shot, err
 	}
-	done, err := x.server.transcripts.take(ctx) // the next steps may read the whole session
+	done, err := x.whole(ctx) // the next steps may read the whole session
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +210,7 @@ type chats struct {
 }
 
 func (x *exchange) chats() *chats {
-	return &chats{sessions: x.sessions, streams: x.streams, whole: x.server.transcripts.take, step: x.server.cfg.Limits.PageBytes}
+	return &chats{sessions: x.sessions, streams: x.streams, whole: x.whole, step: x.server.cfg.Limits.PageBytes}
 }
 
 // all returns a session with all of its messages.
@@ -301,7 +301,7 @@ func (c *chats) waits(ctx context.Context, state *session.State, messages []sess
 	}
 	var out []aisdk.Wait
 	for i := range pending {
-		if made[pending[i].CallID] {
+		if made[pending[i].Call()] {
 			out = append(out, aisdk.Wait{Pending: pending[i]})
 		}
 	}
@@ -343,7 +343,7 @@ func (c *chats) waitsBelow(
 			return nil, err
 		}
 		for i := range pending {
-			out = append(out, aisdk.Wait{Pending: pending[i], Under: under, Result: results[pending[i].CallID]})
+			out = append(out, aisdk.Wait{Pending: pending[i], Under: under, Agent: child.Agent, Result: results[pending[i].Call()]})
 		}
 	}
 	refs, err := c.sessions.Children(ctx, ref.SessionID)
@@ -359,7 +359,7 @@ func (c *chats) waitsBelow(
 }
 
 // results returns the results of a session's calls.
-func (c *chats) results(ctx context.Context, id string) (map[string]*session.Part, error) {
+func (c *chats) results(ctx context.Context, id string) (map[string]*session.Message, error) {
 	done, err := c.whole(ctx)
 	if err != nil {
 		return nil, err
@@ -369,10 +369,10 @@ func (c *chats) results(ctx context.Context, id string) (map[string]*session.Par
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]*session.Part{}
+	out := map[string]*session.Message{}
 	for i := range messages {
 		if m := &messages[i]; m.Role == session.RoleTool && len(m.Parts) > 0 {
-			out[m.Parts[0].CallID] = &m.Parts[0]
+			out[m.Parts[0].CallID] = m
 		}
 	}
 	return out, nil

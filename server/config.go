@@ -47,7 +47,8 @@ type Config struct {
 	// SubmitSchema, if set, is a schema that all answers to waiting calls must match, in
 	// addition to the server's own checks. It validates
 	// {"kind":"client-tool-result","toolCallId",…} with result or error, or
-	// {"kind":"approval-response","toolCallId","approvalId","approved","reason"}.
+	// {"kind":"approval-response","toolCallId","approvalId","approved","reason"}, or
+	// {"kind":"question","toolCallId","answer"} or "declined" and "reason".
 	SubmitSchema *helix.Schema
 	// ServiceName is the name of the server in its log, as "service" in the responses of
 	// /healthz and /readyz, and as the title of /openapi.json.
@@ -61,6 +62,9 @@ type Config struct {
 	// Cleanup fails the expired sessions of a tenant; see [helix.Runtime]. Without it,
 	// /cleanup is unavailable.
 	Cleanup func(ctx context.Context, tenant string) (*session.Cleanup, error)
+	// TaskStats returns the counts of the tasks of this process; see [helix.Runtime]. Without
+	// it, /metrics does not have them.
+	TaskStats func() helix.TaskStats
 	// Ready returns an error if the server is not ready. Defaults to the check of the
 	// Backend.
 	Ready func(ctx context.Context) error
@@ -99,8 +103,8 @@ type Limits struct {
 	// gets an error and is disconnected. One that reads nothing is disconnected after three
 	// times as long. Defaults to 10 seconds.
 	WriteTimeout time.Duration
-	// Operation is how long a write operation may take. It continues if the client
-	// disconnects. Defaults to 30 seconds.
+	// Operation is how long a write operation may take; one that asks a model for a summary
+	// may take 7 minutes. It continues if the client disconnects. Defaults to 30 seconds.
 	Operation time.Duration
 	// Streams is the maximum number of open streams. Defaults to 10,000.
 	Streams int

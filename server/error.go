@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -237,8 +239,24 @@ func (x *exchange) shownChunk(c *stream.Chunk) *stream.Chunk {
 		other := *c
 		other.Reason = ""
 		return &other
+	case c.Kind == stream.Custom && c.Name == stream.CompactedName:
+		return shownOutcome(c)
 	}
 	return c
+}
+
+// shownOutcome returns the outcome of a compaction without what the model's provider said.
+func shownOutcome(c *stream.Chunk) *stream.Chunk {
+	var what helix.Compacted
+	if json.Unmarshal(c.Data, &what) == nil && what.Code == "" { // the reason is the engine's
+		return c
+	}
+	if what.Code != "" {
+		what.Reason = wire.Explain(what.Code)
+	}
+	other := *c
+	other.Data, _ = session.Encode(what) // it has only texts and numbers
+	return &other
 }
 
 // fail responds with an error, unless a response has begun or the client has disconnected.
@@ -265,7 +283,7 @@ func (x *exchange) fail(err error) {
 		header.Set("WWW-Authenticate", "Bearer")
 	}
 	sees := x.seesCauses()
-	if f.status >= http.StatusInternalServerError {
+	if f.status >= http.StatusInternalServerError && f.status != http.StatusBadGateway { // that is the model's provider
 		sees = x.seesTrouble()
 	}
 	body := f.body(sees)

@@ -22,6 +22,9 @@ type exchange struct {
 	w      *recorder
 	r      *http.Request
 	route  *route
+	// caller is the context of the request as the server got it: what runs on behalf of
+	// the request has its values.
+	caller context.Context //nolint:containedctx // like that of the request
 	began  time.Time
 
 	who      Identity
@@ -74,7 +77,7 @@ func (x *exchange) identifyRequest() {
 // change returns the context of a write operation. A write that has begun continues if the
 // client disconnects.
 func (x *exchange) change() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(x.r.Context()), x.server.cfg.Limits.Operation)
+	return context.WithTimeout(context.WithoutCancel(x.caller), x.server.cfg.Limits.Operation)
 }
 
 // disconnected reports whether the client has disconnected.

@@ -25,6 +25,9 @@
 //   chat.stopped    whether the latest run was stopped; chat.resume() continues it
 //   chat.connection "" usually; "lost" while the server cannot be reached; "back" once it answers again;
 //                   "recovered" once the reply in progress has continued or ended
+//   chat.compacting set while the conversation is being summarised for the model, which may take a minute:
+//                   { kind, tokensBefore }. A part data-compacted { kind, kept, tokensBefore, tokensAfter }
+//                   divides the conversation where that was done; kind is summary, trim or clear.
 //   chat.waiting()  tool parts that wait for a person: approval-requested, or input-available for a tool
 //                   that the page does not have
 //
@@ -36,6 +39,14 @@
 //   chat.cancel()                cancels a message that the server has not accepted yet
 //   chat.approve(part, reason), chat.deny(part, reason)
 //   chat.result(part, value), chat.fail(part, text)
+//   chat.question(part)          the question that a waiting call asks, or undefined:
+//                                { questionId, prompt, schema or url, deadline }, and agent if a
+//                                sub-agent asks
+//   chat.whole(part)             where the whole result of a call is, if its output is only the beginning and
+//                                the end, or undefined: { blobs, bytes, lines, json }; the blobs, each from
+//                                /sessions/<id>/blobs/<blob>, are the result, one after another
+//   chat.reply(part, answer), chat.decline(part, reason)
+//                                answer it; the answer has to fit its schema, and is left out with a url
 //   chat.stop(reason)            stops the run; the text so far stays
 //   chat.resume(), chat.retry()  continue a stopped run; retry a failed turn
 //   chat.close()                 only stops reading: the run continues without its reader
@@ -73,6 +84,7 @@ export class Conversation {
     this.error = undefined;
     this.failure = undefined;
     this.connection = "";
+    this.compacting = undefined;
     this.deadlines = new Map(); // of waiting calls, by id
     this.begun = new Set(); // calls that were passed to the page's tools
     this.running = new AbortController();
@@ -136,10 +148,12 @@ export class Conversation {
   }
 
   approve(part, reason) {
+    if (this.question(part)) return this.reply(part, said(this.question(part), true));
     return this.answer(part, { approval: { approvalId: part.approval.id, approved: true, reason } });
   }
 
   deny(part, reason) {
+    if (this.question(part)) return this.reply(part, said(this.question(part), false));
     return this.answer(part, { approval: { approvalId: part.approval.id, approved: false, reason } });
   }
 
@@ -149,6 +163,30 @@ export class Conversation {
 
   fail(part, text) {
     return this.answer(part, { error: text || "the tool failed" });
+  }
+
+  /** question returns the question that the call of a tool part asks, or undefined. */
+  question(part) {
+    const message = this.messages.findLast((message) => message.parts.includes(part));
+    return message?.parts.findLast(
+      (other) => other.type === "data-question" && other.data.toolCallId === part.toolCallId && other.data.state === "waiting",
+    )?.data;
+  }
+
+  /** whole returns where the whole result of a tool part's call is, or undefined. Only the server says so: a tool may return
+   * anything, also what looks like it. */
+  whole(part) {
+    const message = this.messages.findLast((message) => message.parts.includes(part));
+    const { data } = message?.parts.findLast((other) => other.type === "data-evicted" && other.data?.toolCallId === part.toolCallId) ?? {};
+    return data?.blobs?.length > 0 ? data : undefined;
+  }
+
+  reply(part, answer) {
+    return this.answer(part, { kind: "question", toolCallId: this.question(part)?.questionId, answer });
+  }
+
+  decline(part, reason) {
+    return this.answer(part, { kind: "question", toolCallId: this.question(part)?.questionId, declined: true, reason });
   }
 
   async stop(reason) {
@@ -198,7 +236,12 @@ export class Conversation {
   async answer(part, answer) {
     await this.attempt(async () => {
       this.opening = this.submit({ toolCallId: part.toolCallId, ...answer }, true);
+      const asked = this.question(part);
       const runId = await this.opening;
+      if (asked) {
+        asked.state = "done";
+        if (part.state === "approval-requested") part.state = "approval-responded";
+      }
       if (answer.approval) {
         part.state = "approval-responded";
         part.approval = { ...part.approval, ...answer.approval, id: part.approval.id };
@@ -332,6 +375,7 @@ export class Conversation {
         const chunk = JSON.parse(data);
         if (chunk.type === "error") failure = new HelixError(chunk.errorText, { code: reply.message.metadata?.code });
         if (chunk.type.startsWith("data-")) this.ondata(chunk);
+        this.compact(chunk);
         reply.apply(chunk);
         // What arrives at once was written before the connection was lost.
         if (performance.now() - since > replayTime && this.connection === "back") this.connect("recovered");
@@ -341,17 +385,26 @@ export class Conversation {
       if (this.running.signal.aborted) throw error;
     } finally {
       clearTimeout(quiet);
+      this.compacting = undefined;
     }
     if (done) {
       this.show(reply.message, true);
       if (!failure) return;
-      this.failure = { error: failure.message, code: failure.code };
-      await this.history().catch(() => {}); // it has the cause besides the sentence
+      const chat = await this.history({ persist: true }).catch(() => {}); // it has the cause besides the sentence
+      if (!chat) this.failure = { error: failure.message, code: failure.code };
       throw failure;
     }
     this.connect("lost");
     await this.server.pause(this.running.signal);
     await this.follow(reply.message.metadata?.runId);
+  }
+
+  /** compact notes whether the conversation is being compacted: until that ends, or the reply goes on. */
+  compact({ type, data }) {
+    const before = this.compacting;
+    if (type === "data-compacting") this.compacting = data?.reason ? undefined : (data ?? {});
+    else if (type === "data-compacted" || !type.startsWith("data-")) this.compacting = undefined;
+    if (this.compacting !== before) this.onchange(this);
   }
 
   /** show puts a reply into the messages, and reports whether it did. A partial reply that is shorter
@@ -384,6 +437,12 @@ const stages = [
   "input-streaming", "input-available", "approval-requested", "approval-responded", "output-available", "output-error", "output-denied",
 ];
 const firstEnd = stages.indexOf("output-available");
+
+/** said is the answer to a question that asks for one boolean: the answer itself, or its only field. */
+function said(question, yes) {
+  const fields = Object.keys(question.schema?.properties ?? {});
+  return fields.length === 1 ? { [fields[0]]: yes } : yes;
+}
 
 /** open lists the tool parts of a message that wait: all of them are in its last step. */
 function open(message) {

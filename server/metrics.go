@@ -81,8 +81,8 @@ func (m *metrics) limited(limit string) {
 	m.limits[limit]++
 }
 
-// text returns the metrics in the text format of Prometheus.
-func (m *metrics) text(streams int) []byte {
+// text returns the metrics, those of tasks included, in the text format of Prometheus.
+func (m *metrics) text(streams int, tasks []byte) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var b bytes.Buffer
@@ -108,6 +108,7 @@ func (m *metrics) text(streams int) []byte {
 	for _, limit := range slices.Sorted(maps.Keys(m.limits)) {
 		fmt.Fprintf(&b, "helix_limited_total{limit=%q} %d\n", limit, m.limits[limit])
 	}
+	b.Write(tasks)
 	m.process(&b)
 	return b.Bytes()
 }
@@ -154,6 +155,6 @@ func (x *exchange) showMetrics() error {
 	x.server.mu.Lock()
 	streams := len(x.server.open)
 	x.server.mu.Unlock()
-	x.write(http.StatusOK, mediaMetrics, x.server.metrics.text(streams))
+	x.write(http.StatusOK, mediaMetrics, x.server.metrics.text(streams, x.taskMetrics()))
 	return nil
 }

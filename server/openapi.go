@@ -104,8 +104,12 @@ func (s *schemas) operation(r *route) (*apiOperation, error) {
 		out.Security = &[]map[string][]string{}
 	}
 	for name := range pathParameters(r.path) {
+		about := "A session's id, escaped."
+		if name == "name" {
+			about = "An agent's name."
+		}
 		out.Parameters = append(out.Parameters, apiParameter{
-			Name: name, In: "path", Required: true, About: "A session's id, escaped.", Schema: &jsonschema.Schema{Type: "string"},
+			Name: name, In: "path", Required: true, About: about, Schema: &jsonschema.Schema{Type: "string"},
 		})
 	}
 	for _, p := range r.query {
@@ -188,8 +192,8 @@ func newSchemas() *schemas {
 			reflect.TypeFor[time.Time]():           {Type: "string", Format: "date-time"},
 			reflect.TypeFor[session.Status]():      text(values(session.Statuses())...),
 			reflect.TypeFor[session.StopKind]():    text(string(session.StopInterrupt), string(session.StopAbort)),
-			reflect.TypeFor[session.PendingKind](): text(string(session.PendingClientTool), string(session.PendingApproval)),
-			reflect.TypeFor[wire.SubmitKind]():     text(string(wire.SubmitResult), string(wire.SubmitApproval)),
+			reflect.TypeFor[session.PendingKind](): text(string(session.PendingClientTool), string(session.PendingApproval), string(session.PendingQuestion)),
+			reflect.TypeFor[wire.SubmitKind]():     text(string(wire.SubmitResult), string(wire.SubmitApproval), string(wire.SubmitAnswer)),
 			reflect.TypeFor[wire.ToolKind]():       text(string(wire.ToolServer), string(wire.ToolClient), string(wire.ToolApproval)),
 			reflect.TypeFor[session.SubmitOutcome](): text(string(session.SubmitAccepted), string(session.SubmitAlreadyCompleted),
 				string(session.SubmitLate), string(session.SubmitUnknownCall)),
@@ -257,7 +261,8 @@ func userMessageSchema() *jsonschema.Schema {
 		Type: "object", Required: []string{"parts"}, AdditionalProperties: nothing,
 		Properties: map[string]*jsonschema.Schema{
 			"id": text, "role": {Type: "string", Enum: values([]session.Role{session.RoleUser})},
-			"v": {Type: "integer", Enum: []any{session.FormatVersion}},
+			"skills": {Type: "array", Items: text},
+			"v":      {Type: "integer", Enum: []any{session.FormatVersion}},
 			"parts": {Type: "array", Items: &jsonschema.Schema{
 				Type: "object", Required: []string{"kind"}, AdditionalProperties: nothing,
 				Properties: map[string]*jsonschema.Schema{

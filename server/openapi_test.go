@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/server"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
@@ -145,7 +146,7 @@ type example struct {
 }
 
 func (e example) on(o operation) string {
-	return strings.NewReplacer("{id}", url.PathEscape(e.target)).Replace(o.path) + e.query
+	return strings.NewReplacer("{id}", url.PathEscape(e.target), "{hash}", blob.RefOf(hostile), "{name}", "echo").Replace(o.path) + e.query
 }
 
 // examples are requests of every operation that succeed. A new operation needs one.
@@ -179,7 +180,7 @@ func examples(t testing.TB, o operation, f *files) example {
 	case "get-waiting":
 		return example{query: "?order=newest&limit=2&total=true"}
 	case "get-sessions-id", "get-sessions-id-messages", "get-sessions-id-runs", "get-sessions-id-checkpoints", "get-sessions-id-snapshot",
-		"delete-sessions-id":
+		"get-sessions-id-blobs-hash", "delete-sessions-id":
 		return example{target: f.waiting}
 	case "get-sessions-id-pending":
 		return example{target: f.waiting}
@@ -189,6 +190,10 @@ func examples(t testing.TB, o operation, f *files) example {
 		return example{target: f.failed, body: map[string]any{"requestId": "once more"}}
 	case "post-sessions-id-pause":
 		return example{target: f.done, body: map[string]any{"reason": "wait"}}
+	case "post-sessions-id-compact":
+		return example{target: f.done, body: map[string]any{"force": true}}
+	case "post-sessions-id-clear":
+		return example{target: f.done}
 	case "post-chat":
 		return example{body: map[string]any{
 			"id": f.done, "trigger": "submit-message", "agent": "echo", "abandonPending": true, "tags": []string{"x"},
@@ -205,8 +210,12 @@ func examples(t testing.TB, o operation, f *files) example {
 		}}
 	case "post-chat-id-interrupt", "post-chat-id-abort":
 		return example{target: f.running, body: map[string]any{"reason": "enough"}}
-	case "get-workspace", "get-agents", "get-healthz", "get-readyz", "get-openapi-json", "get-helix-js", "get-metrics", "post-cleanup":
+	case "get-workspace", "get-agents", "get-agents-name-skills", "get-healthz", "get-readyz", "get-openapi-json", "get-helix-js", "get-metrics", "post-cleanup":
 		return example{}
+	case "get-tasks":
+		return example{query: "?givenUp=true&limit=10"}
+	case "post-tasks-retry", "post-tasks-drop":
+		return example{body: map[string]any{"sessionId": f.done, "id": "task"}}
 	}
 	t.Fatalf("the operation %s has no example", o.id)
 	return example{}
@@ -225,8 +234,12 @@ func TestOpenAPI(t *testing.T) {
 				switch o.id {
 				case "get-metrics":
 					s = s.as("process-token")
-				case "post-cleanup":
+				case "post-cleanup", "get-tasks", "post-tasks-retry", "post-tasks-drop":
 					s = s.as("operator-token")
+				}
+				task := session.Task{ID: "task", Kind: "work", Agent: "agent", SessionID: f.done, Body: []byte(`{"n":1}`)}
+				if err := db.Sessions().Tenant("north").PutTasks(t.Context(), []session.Task{task}); err != nil {
+					t.Fatal(err)
 				}
 				e := examples(t, o, f)
 				if (o.body == nil) != (e.body == nil) {

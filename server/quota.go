@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/internal/shares"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
 )
@@ -132,13 +133,25 @@ func (x *exchange) known(ctx context.Context, sessionID, requestID string) bool 
 	return err == nil
 }
 
-// wholeTranscripts is how many whole transcripts are read at the same time: each may be as
-// large as a session.
-const wholeTranscripts = 8
+const (
+	// wholeTranscripts is how many whole transcripts are read at the same time, and how many
+	// are compacted: each may be as large as a session.
+	wholeTranscripts = 8
+	// largeBlobs is how many blobs are held at the same time for clients that read them:
+	// each may have [blob.MaxBytes].
+	largeBlobs = 8
+	// largeEach is how many of either an identity has at a time.
+	largeEach = 2
+)
+
+// whole takes the permit to read a whole transcript.
+func (x *exchange) whole(ctx context.Context) (done func(), err error) {
+	return x.hold(ctx, x.server.transcripts)
+}
 
 // transcript reads all messages of a session. It waits while many others are read.
 func (x *exchange) transcript(ctx context.Context, id string) ([]session.Message, error) {
-	done, err := x.server.transcripts.take(ctx)
+	done, err := x.whole(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -150,17 +163,21 @@ func (x *exchange) transcript(ctx context.Context, id string) ([]session.Message
 // a session and delays other writes.
 const sessionCopies = 2
 
-// permits limits concurrency by its capacity.
-type permits chan struct{}
-
-// take waits for a permit. The caller calls done to return it.
-func (p permits) take(ctx context.Context) (done func(), err error) {
-	select {
-	case p <- struct{}{}:
-		return func() { <-p }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+// hold takes a permit for what the request needs much memory for. It waits for at most as
+// long as a large request waits for its memory.
+func (x *exchange) hold(ctx context.Context, of *shares.Shares[Identity]) (done func(), err error) {
+	waiting, cancel := context.WithTimeout(ctx, x.server.cfg.Limits.ReadTimeout)
+	defer cancel()
+	if x.who.User == "" { // which may be everybody
+		done, err = of.TakeAny(waiting)
+	} else {
+		done, err = of.Take(waiting, x.who)
 	}
+	if err != nil && ctx.Err() == nil {
+		return nil, refuse(http.StatusServiceUnavailable, session.CodeUnavailable, "the server is busy with other large requests; try again").
+			retry(time.Second)
+	}
+	return done, err
 }
 
 // limitOf returns the name of the setting whose limit a runtime error is about, or "". A

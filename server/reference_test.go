@@ -48,7 +48,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// fieldDocs reads the comments of the fields of packages' types, by "Type.Field".
+// fieldDocs reads the comments of the fields of packages' types, by "package.Type.Field".
 func fieldDocs(t *testing.T, packages ...string) map[string]string {
 	t.Helper()
 	docs := map[string]string{}
@@ -70,7 +70,7 @@ func fieldDocs(t *testing.T, packages ...string) map[string]string {
 				if fields, ok := spec.Type.(*ast.StructType); ok {
 					for _, field := range fields.Fields.List {
 						for _, ident := range field.Names {
-							docs[spec.Name.Name+"."+ident.Name] = strings.Join(strings.Fields(field.Doc.Text()), " ")
+							docs[name+"."+spec.Name.Name+"."+ident.Name] = strings.Join(strings.Fields(field.Doc.Text()), " ")
 						}
 					}
 				}
@@ -157,7 +157,7 @@ func (r *apiPage) fields(t reflect.Type, always string) {
 			r.WriteString(always)
 		}
 		r.WriteString(")")
-		if doc := r.docs[t.Name()+"."+f.Name]; doc != "" {
+		if doc := r.docs[t.String()+"."+f.Name]; doc != "" {
 			r.WriteString(": " + r.inJSON(t, strings.NewReplacer("[", "`", "]", "`").Replace(doc)))
 		}
 		r.WriteString("\n")

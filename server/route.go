@@ -51,7 +51,7 @@ func (r *route) pattern() string { return r.method + " " + r.path }
 
 // table returns all routes.
 func table() []route {
-	return slices.Concat(runRoutes(), agentRoutes(), sessionRoutes(), cleanupRoutes(), chatRoutes(), assetRoutes(), healthRoutes(), openAPIRoutes())
+	return slices.Concat(runRoutes(), agentRoutes(), sessionRoutes(), blobRoutes(), cleanupRoutes(), taskRoutes(), chatRoutes(), assetRoutes(), healthRoutes(), openAPIRoutes())
 }
 
 // noRoute responds to a request without a route: with 405 if its path has one.

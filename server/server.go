@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/shares"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
 )
@@ -27,9 +28,12 @@ type Server struct {
 	metrics *metrics
 	openAPI []byte
 
-	transcripts permits // transcripts being read as a whole
+	transcripts *shares.Shares[Identity] // transcripts being read as a whole
+	compactions *shares.Shares[Identity] // transcripts being compacted
+	blobs       *shares.Shares[Identity] // blobs being downloaded
 	reloads     reloads
-	copies      permits // copies of sessions being made
+	copies      shares.Permits // copies of sessions being made
+	listings    listings
 
 	mu      sync.Mutex
 	open    map[*exchange]bool // open streams
@@ -51,11 +55,13 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, mux: http.NewServeMux(), cross: cross, limit: newLimiter(cfg.RateLimit), metrics: newMetrics(),
-		starts: &starts{by: map[Identity]*runCount{}}, transcripts: make(permits, wholeTranscripts),
-		copies: make(permits, sessionCopies),
+		starts: &starts{by: map[Identity]*runCount{}}, transcripts: shares.New[Identity](wholeTranscripts, largeEach),
+		compactions: shares.New[Identity](wholeTranscripts, largeEach), blobs: shares.New[Identity](largeBlobs, largeEach),
+		copies: make(shares.Permits, sessionCopies),
 		budget: newBudget(cfg.Limits.Buffered, cfg.Limits.Body),
 		open:   map[*exchange]bool{}, perUser: map[Identity]int{}, idle: make(chan struct{}), closing: make(chan struct{}),
 	}
+	s.listings.closing = s.closing
 	routes := table()
 	if s.openAPI, err = describeAPI(cmp.Or(cfg.ServiceName, "Helix agent server"), routes); err != nil {
 		return nil, session.ErrInternal.WithCause(err, "describe the API")
@@ -71,7 +77,7 @@ type exchangeKey struct{}
 
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{server: s, w: &recorder{ResponseWriter: w}, began: time.Now()}
+	x := &exchange{server: s, w: &recorder{ResponseWriter: w}, caller: r.Context(), began: time.Now()}
 	x.r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	defer x.finish()
 	defer s.leave(x)

@@ -48,8 +48,10 @@ func sessionRoutes() []route {
 		},
 		{
 			method: http.MethodGet, path: "/sessions/{id}/messages", summary: "Read a session's messages, oldest first.",
-			query: paging, answers: ok(wire.MessagePage{}),
-			handle: func(x *exchange) error { return listed(x, x.messages) },
+			query: append([]parameter{
+				{name: "view", kind: "string", about: "all messages (the default), or model: what the model is sent of them, the last marker first."},
+			}, paging...),
+			answers: ok(wire.MessagePage{}), handle: (*exchange).listMessages,
 		},
 		{
 			method: http.MethodGet, path: "/sessions/{id}/runs", summary: "Read a session's runs, oldest first.",
@@ -80,6 +82,14 @@ func sessionRoutes() []route {
 		{
 			method: http.MethodPost, path: "/sessions/{id}/pause", summary: "Pause a session: it does not run until it is resumed.",
 			body: wire.Pause{}, answers: ok(wire.Paused{}), handle: (*exchange).pause,
+		},
+		{
+			method: http.MethodPost, path: "/sessions/{id}/compact", summary: "Shorten what the model is sent of the conversation, between runs.",
+			body: wire.Compact{}, answers: ok(wire.Compacted{}), handle: (*exchange).compact,
+		},
+		{
+			method: http.MethodPost, path: "/sessions/{id}/clear", summary: "Send the model nothing of the conversation so far, between runs.",
+			answers: ok(wire.Compacted{}), handle: (*exchange).clear,
 		},
 		{
 			method: http.MethodDelete, path: "/sessions/{id}", summary: "Delete a session and the sessions of its sub-agents.",
@@ -205,9 +215,74 @@ func (x *exchange) read() error {
 	if err != nil {
 		return err
 	}
-	state.Error = x.shown(state.Error)
+	state.Error, state.Custom = x.shown(state.Error), state.Custom.Public()
 	x.json(http.StatusOK, state)
 	return nil
+}
+
+// listMessages reads messages, or what the model is sent of them. Both include messages
+// that are hidden from people, for whoever may see the session.
+func (x *exchange) listMessages() error {
+	switch view := x.r.URL.Query().Get("view"); view {
+	case "", "all":
+		return listed(x, x.messages)
+	case "model":
+		return listed(x, x.modelView)
+	default:
+		return session.Invalid("view", "%.40q is neither all nor model", view)
+	}
+}
+
+// modelView reads what the model is sent, as much as fits on a page.
+func (x *exchange) modelView(ctx context.Context, id string, request session.PageRequest) (page session.Page[session.Message], err error) {
+	done, err := x.whole(ctx)
+	if err != nil {
+		return page, err
+	}
+	defer done()
+	state, err := x.sessions.Load(ctx, id)
+	if err != nil {
+		return page, err
+	}
+	tail, err := session.ReadView(ctx, x.sessions, state)
+	if err != nil {
+		return page, err
+	}
+	view := session.View(tail.Messages)
+	start, err := request.Start(len(view))
+	if err != nil {
+		return page, err
+	}
+	marker := markerOf(&tail)
+	if at, resumed, _ := request.Position(); resumed && at.ID != marker { // Start has checked it
+		return page, session.Invalid("cursor", "what the model is sent has been compacted or rewound since the page before; read it from the beginning")
+	}
+	request.MaxBytes = x.server.cfg.Limits.PageBytes
+	end, size := start, int64(0)
+	for ; end < min(start+request.Size(), len(view)); end++ {
+		if size += int64(view[end].Size()); !request.Fits(end-start, size) {
+			break
+		}
+	}
+	page = session.Page[session.Message]{Items: view[start:end], Offset: start, Limit: request.Size(), HasMore: end < len(view)}
+	if page.HasMore {
+		page.Next = session.Position{N: int64(end), ID: marker}.Cursor()
+	}
+	if request.Total {
+		page.Total = new(len(view))
+	}
+	return page, nil
+}
+
+// markerOf names the marker at which a view begins, by its number and id, or returns "". The
+// positions in a view are those of another one once it has another marker.
+func markerOf(tail *session.Tail) string {
+	for i := len(tail.Messages) - 1; i >= 0; i-- {
+		if m := &tail.Messages[i]; m.Compaction() != nil {
+			return fmt.Sprintf("%d/%s", tail.Before+i+1, m.ID)
+		}
+	}
+	return ""
 }
 
 // messages reads as many messages as fit on a page.
@@ -306,7 +381,7 @@ func (x *exchange) branch() error {
 	if err != nil && (!x.who.Operator || len(in.Message) > 0) { // an operator may copy a session that cannot run any more
 		return err
 	}
-	copied, err := x.server.copies.take(ctx)
+	copied, err := x.server.copies.Take(ctx)
 	if err != nil {
 		return err
 	}

@@ -115,7 +115,7 @@ func serveOn(t testing.TB, listener net.Listener, db store.Backend, agents []*he
 	}
 	cfg := server.Config{
 		Executor: rt, Backend: db, Agents: func() []*helix.Agent { return agents }, Authenticate: authenticate, Logger: quiet,
-		Cleanup: rt.Cleanup, RateLimit: server.RateLimit{PerSecond: -1}, Limits: server.Limits{RunsPerUser: -1},
+		Cleanup: rt.Cleanup, TaskStats: rt.TaskStats, RateLimit: server.RateLimit{PerSecond: -1}, Limits: server.Limits{RunsPerUser: -1},
 	}
 	if change != nil {
 		change(&cfg)

@@ -48,6 +48,9 @@ func (x *exchange) submitTo(field, sessionID string, in *wire.Submit) error {
 
 // submissionOf returns the answer in a request.
 func submissionOf(in *wire.Submit) (helix.Submission, error) {
+	if in.Kind == wire.SubmitAnswer || in.Answer != nil || in.Declined {
+		return questionAnswerOf(in)
+	}
 	approval, err := approvalOf(in)
 	if err != nil {
 		return helix.Submission{}, err
@@ -73,6 +76,35 @@ func submissionOf(in *wire.Submit) (helix.Submission, error) {
 		return s, session.Invalid("result", "or error is required, but not both, with the kind %s", in.Kind)
 	case given != 1:
 		return s, session.Invalid("result", "or error or approval is required, exactly one of them")
+	}
+	if in.Seen != nil {
+		s.Fingerprint = session.Fingerprint(in.Seen.ToolName, in.Seen.Input)
+	}
+	return s, nil
+}
+
+// questionAnswerOf returns the answer to a question in a request. It refuses fields of
+// another kind.
+func questionAnswerOf(in *wire.Submit) (helix.Submission, error) {
+	err := refuseGiven("does not belong to the answer to a question", []givenField{
+		{"kind", in.Kind != "" && in.Kind != wire.SubmitAnswer},
+		{"result", in.Result != nil},
+		{"error", in.Error != ""},
+		{"approval", in.Approval != nil},
+		{"approvalId", in.ApprovalID != ""},
+		{"approved", in.Approved != nil},
+		{"reason", in.Reason != "" && !in.Declined},
+	})
+	s := helix.Submission{Submission: session.Reply(in.ToolCallID, in.Answer)}
+	switch {
+	case err != nil:
+		return s, err
+	case in.ToolCallID == "":
+		return s, session.Invalid("toolCallId", "must not be empty")
+	case in.Declined && in.Answer != nil:
+		return s, session.Invalid("answer", "must be missing where declined is true")
+	case in.Declined:
+		s.Submission = session.Decline(in.ToolCallID, in.Reason)
 	}
 	if in.Seen != nil {
 		s.Fingerprint = session.Fingerprint(in.Seen.ToolName, in.Seen.Input)
@@ -122,6 +154,9 @@ func (s *Server) checkAnswer(answer *helix.Submission) error {
 	case answer.Response.Kind == session.PendingApproval:
 		field = "approved"
 		form.Kind, form.ApprovalID, form.Approved, form.Reason = wire.SubmitApproval, answer.ApprovalID, &answer.Response.Approved, answer.Response.Reason
+	case answer.Response.Kind == session.PendingQuestion:
+		field = "answer"
+		form.Kind, form.Answer, form.Declined, form.Reason = wire.SubmitAnswer, answer.Response.Answer, answer.Response.Declined, answer.Response.Reason
 	case answer.Response.Error != "":
 		field = "error"
 	}

@@ -78,6 +78,10 @@ func (c *chat) ask(ctx context.Context, p *session.Pending) error {
 		}
 		submit.SessionID, submit.ToolCallID = c.id, p.CallID
 		out, err := c.client.Submit(ctx, submit)
+		if p.Kind == session.PendingQuestion && errors.Is(err, helix.ErrInvalid) {
+			c.screen.note("This does not fit the question: %v", err)
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -107,6 +111,9 @@ func (c *chat) readAnswer() (string, error) {
 
 // reply converts the user's line to an answer, or returns what is wrong with it.
 func reply(p *session.Pending, line string) (answer wire.Submit, problem string) {
+	if p.Kind == session.PendingQuestion {
+		return questionReply(p, line)
+	}
 	if p.Kind == session.PendingClientTool {
 		if line == "" {
 			return answer, "Please enter something."

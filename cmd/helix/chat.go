@@ -361,9 +361,9 @@ func (c *chat) verdict() error {
 }
 
 // say runs a turn with the user's message.
-func (c *chat) say(ctx context.Context, words string, abandon bool) error {
+func (c *chat) say(ctx context.Context, message wire.Messages, abandon bool) error {
 	return c.turn(ctx, func() (*wire.Started, error) {
-		return c.client.Start(ctx, wire.Start{SessionID: c.id, AgentType: c.agent, Message: wire.Text(words), AbandonPending: abandon})
+		return c.client.Start(ctx, wire.Start{SessionID: c.id, AgentType: c.agent, Message: message, AbandonPending: abandon})
 	})
 }
 
@@ -442,7 +442,7 @@ func (c *chat) follow(ctx context.Context, run string, from int64, withInput boo
 	})
 	defer cancel(nil)
 	defer stop()
-	view := turnView{screen: c.screen, withInput: withInput}
+	view := turnView{screen: c.screen, session: c.id, withInput: withInput}
 	for item, err := range c.client.ReadRun(ctx, c.id, run, from) {
 		if err != nil {
 			return cause(ctx, err)

@@ -13,10 +13,12 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/config"
+	"github.com/helixagents/helix/extension/skills"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/skill"
 	"github.com/helixagents/helix/store/memory"
 )
 
@@ -298,7 +300,11 @@ func TestTwoProcessesOnOneSession(t *testing.T) {
 // process.
 func talk(t *testing.T, model llm.Model, s *screen, lines ...string) error {
 	t.Helper()
-	agent := demoAgent(model)
+	return talkTo(t, demoAgent(model), s, lines...)
+}
+
+func talkTo(t *testing.T, agent *helix.Agent, s *screen, lines ...string) error {
+	t.Helper()
 	place := &place{
 		settings: config.Runtime{Kind: local.Name, LeaseTTL: config.Duration(leaseTTL), Sweep: config.Duration(sweepEvery)},
 		db:       memory.New(memory.Config{}), agents: []*helix.Agent{agent}, log: slog.New(slog.DiscardHandler),
@@ -332,6 +338,100 @@ func TestFailedTurnIsRetried(t *testing.T) {
 	}
 	if out.String() != "Hm. Here [31mI am.\n" || !strings.Contains(side.String(), "error: The model could not answer.\nno such model\n/retry tries again.\n") {
 		t.Errorf("it said\n%q\nand noted\n%s", out.String(), side.String())
+	}
+}
+
+// A compaction is noted while it is made and when it ends, and divides the history.
+func TestChatNotesCompactions(t *testing.T) {
+	t.Parallel()
+	agent := demoAgent(scripted.Demo(scripted.DemoConfig{}))
+	agent.Context = &helix.ContextPolicy{TriggerMessages: 5, KeepMessages: 1}
+	var out, side bytes.Buffer
+	if err := talkTo(t, agent, &screen{out: &out, side: &side}, askStory, askStory, askStory, "/history"); err != nil {
+		t.Fatal(err)
+	}
+	const begins, ends = "The conversation is being summarised for the model, which may take a minute.\n", "The conversation was summarised for the model, "
+	if notes := side.String(); strings.Count(notes, begins+ends) != 1 {
+		t.Errorf("it noted\n%s", notes)
+	}
+	_, history, _ := strings.Cut(out.String(), "> "+askStory)
+	if strings.Count(history, "> "+askStory) != 2 || strings.Count(history, "\n── summarised for the model, ") != 1 {
+		t.Errorf("the history is\n%s", history)
+	}
+	if story, _, _ := strings.Cut(out.String(), "> "); strings.Contains(story, "summarised") || strings.Count(story, "Once there was") != 3 {
+		t.Errorf("a script reads\n%s", story)
+	}
+
+	// A summary that cannot be made changes nothing.
+	agent.Context.Model = scripted.New(scripted.Fail(session.CodeProvider, false, "no such \x1bmodel"))
+	side.Reset()
+	if err := talkTo(t, agent, &screen{out: &out, side: &side}, askStory, askStory, askStory); err != nil {
+		t.Fatal(err)
+	}
+	if notes := side.String(); strings.Count(notes, begins+"The conversation stays as it is: no such model.\n") != 1 {
+		t.Errorf("it noted\n%q", notes)
+	}
+}
+
+// A chat lists the agent's skills, sends messages that choose one, and shows which ones are
+// loaded, but not their instructions, which are for the model.
+func TestChatShowsSkills(t *testing.T) {
+	t.Parallel()
+	model := scripted.New(
+		scripted.Call(skill.LoadTool, map[string]string{"name": "pdf"}), scripted.Text("One."), scripted.Text("Two."),
+		scripted.Call(skill.LoadTool, map[string]string{"name": "csv"}), scripted.Text("Three."), scripted.Text("Four."),
+	)
+	agent := demoAgent(model)
+	agent.Extensions = []helix.Extension{skills.New(skills.Config{Provider: skill.Static(
+		skill.Skill{Metadata: skill.Metadata{Name: "pdf", Description: "Reads PDFs. And more."}, Body: "Secret pdf."},
+		skill.Skill{Metadata: skill.Metadata{Name: "csv", Description: "Counts."}, Body: "Secret csv."},
+	)})}
+	var out, side bytes.Buffer
+	err := talkTo(t, agent, &screen{out: &out, side: &side}, "/skills", "hello", "/skill csv count it", "/skill none count it", "/skill", "/skill csv")
+	if !errors.Is(err, errTurnFailed) {
+		t.Errorf("a script is told %v", err)
+	}
+	want := "csv  Counts.\npdf  Reads PDFs.\n" +
+		"→ load_skill {\"name\":\"pdf\"}\n← loaded skill pdf\nOne.\n" +
+		"loaded skill csv\nTwo.\n" +
+		"→ load_skill {\"name\":\"csv\"}\n← The skill csv is loaded already and has not changed. Its instructions are above: follow them.\nThree.\n"
+	if got := out.String(); got != want {
+		t.Errorf("it said\n%s\nwant\n%s", got, want)
+	}
+	if n := strings.Count(side.String(), "error: /skill requires the name of a skill and a message; /skills lists them\n"); n != 2 {
+		t.Errorf("it noted\n%s", side.String())
+	}
+	for i, words := range map[int]string{2: "Secret csv.", 3: `"none", which does not exist`} {
+		request := model.Requests()[i]
+		if text := request.Messages[len(request.Messages)-1].Content(); !strings.Contains(text, words) {
+			t.Errorf("request %d ends with\n%s", i+1, text)
+		}
+	}
+	out.Reset()
+	agent.Extensions, agent.Model = nil, scripted.New()
+	if err := talkTo(t, agent, &screen{out: &out, side: &side}, "/skills"); err != nil || out.String() != "The agent has no skills.\n" {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int64]string{0: "0", 7: "7", 999: "999", 1000: "1,000", 80_000: "80,000", 1_234_567: "1,234,567", -1234: "-1,234", -123: "-123"} {
+		if got := thousands(n); got != want {
+			t.Errorf("%d is %s", n, got)
+		}
+	}
+}
+
+func TestErrorsDoNotControlTheTerminal(t *testing.T) {
+	t.Parallel()
+	for _, interactive := range []bool{false, true} {
+		var out bytes.Buffer
+		s := &screen{out: &out, side: &out, interactive: interactive}
+		s.error(errors.New("no \x1b]0;title\x07such \u202eplace"))
+		if out.String() != "error: no ]0;titlesuch place\n" {
+			t.Errorf("interactive %v: it said %q", interactive, out.String())
+		}
 	}
 }
 

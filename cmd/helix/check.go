@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -25,8 +26,9 @@ func checkCommand() *cobra.Command {
 		Use:   "check",
 		Short: "Check a helix.yaml and list its problems",
 		Long: `Check a helix.yaml and list every problem with its line and column. Environment
-variables that the file uses must be set, as they must when the file is served. A
-missing API key is only a warning. Nothing is started or changed.
+variables that the file uses must be set, as they must when the file is served. The
+skills of the file are read, and their problems listed, too. A missing API key is only
+a warning. Nothing is started or changed.
 
 The exit code is 0 if the file is valid, 1 if it is not.`,
 		Example: `  helix check
@@ -64,12 +66,14 @@ type checkReport struct {
 	Models   []string         `json:"models"`
 	Agents   []string         `json:"agents"`
 	Tools    []string         `json:"tools"`
+	Skills   []string         `json:"skills"`
 }
 
 // checkConfig checks a file. It returns an error only if the file cannot be read.
 func checkConfig(path string) (*checkReport, error) {
 	report := &checkReport{
 		File: path, Problems: []config.Problem{}, Warnings: []config.Problem{}, Models: []string{}, Agents: []string{}, Tools: []string{},
+		Skills: []string{},
 	}
 	file, err := config.Load(path)
 	if failure, ok := errors.AsType[*config.Error](err); ok {
@@ -92,10 +96,16 @@ func checkConfig(path string) (*checkReport, error) {
 	for i := range file.Tools {
 		report.Tools = append(report.Tools, file.Tools[i].Name)
 	}
+	names, problems, warnings := file.CheckSkills(buildOptions(nil).Skills)
+	report.Skills, report.Warnings = append(report.Skills, names...), append(report.Warnings, warnings...)
+	if len(problems) > 0 {
+		report.OK, report.Problems = false, problems
+		return report, nil
+	}
 	// Whether the agents can be built here and now depends on API keys.
 	_, err = file.Build(buildOptions(nil))
 	if failure, ok := errors.AsType[*config.Error](err); ok {
-		report.Warnings = failure.Problems
+		report.Warnings = append(report.Warnings, failure.Problems...)
 		err = nil
 	}
 	return report, err
@@ -119,8 +129,11 @@ func (r *checkReport) write(out io.Writer) {
 		fmt.Fprintln(out, "warning:", r.Warnings[i].String())
 	}
 	if r.OK {
-		fmt.Fprintf(out, "%s is valid: %s, %s, %s\n", r.File,
-			count(len(r.Models), "model"), count(len(r.Agents), "agent"), count(len(r.Tools), "tool"))
+		found := []string{count(len(r.Models), "model"), count(len(r.Agents), "agent"), count(len(r.Tools), "tool")}
+		if len(r.Skills) > 0 {
+			found = append(found, count(len(r.Skills), "skill"))
+		}
+		fmt.Fprintf(out, "%s is valid: %s\n", r.File, strings.Join(found, ", "))
 	}
 }
 

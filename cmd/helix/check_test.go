@@ -91,3 +91,60 @@ func TestCheckExitCode(t *testing.T) {
 		t.Errorf("exit code of a bad command line %d", code)
 	}
 }
+
+// What is wrong with a skill is told with its file, line and column.
+func TestCheckSkills(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"helix.yaml":           "version: 1\nagents: {a: {model: demo, skills: [pdf]}}\nskills: {dirs: [skills]}\n",
+		"skills/pdf/SKILL.md":  "---\nname: pdf\ndescription: \"Reads PDFs.\"\n---\nRead it.\n",
+		"skills/csv/SKILL.md":  "---\nname: csv\ndescription: [\n---\n",
+		"skills/dash/SKILL.md": "---\nname: a/b\ndescription: D\n---\n",
+		"skills/zero/SKILL.md": "---\nname: zero\ndescription: D\n---\na\n\x00",
+		"skills/none/SKILL.md": "---\nname: none\n---\n",
+		"skills/big/SKILL.md":  "---\nname: big\ndescription: D\n---\n" + strings.Repeat("x", 1<<20),
+	} {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, "helix.yaml")
+	out, err := checkPath(path)
+	if !errors.Is(err, errRefusedConfig) {
+		t.Error(err)
+	}
+	for _, want := range []string{
+		"skills/big/SKILL.md:1:1: cannot be read: it has 1048609 bytes", "skills/csv/SKILL.md:3:", `skills/dash/SKILL.md:2:7: name "a/b" contains '/'`,
+		"skills/none/SKILL.md:1:1: description is missing", "skills/zero/SKILL.md:6:1: contains a zero byte",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	for _, bad := range []string{"csv", "dash", "zero", "none", "big"} {
+		if err := os.RemoveAll(filepath.Join(dir, "skills", bad)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const valid = "helix.yaml is valid: 0 models, 1 agent, 0 tools, 1 skill\n"
+	if out, err := checkPath(path); err != nil || out != valid {
+		t.Errorf("%s, %v", out, err)
+	}
+	// Of two skills with the same name one counts, which is a warning.
+	again := filepath.Join(dir, "skills", "team", "pdf")
+	if err := os.MkdirAll(again, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(again, "SKILL.md"), []byte("---\nname: pdf\ndescription: Hidden.\n---\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err = checkPath(path)
+	if err != nil || !strings.HasSuffix(out, valid) || !strings.Contains(out, "warning: ") || !strings.Contains(out, "skills/team/pdf/SKILL.md:1:1: the skill pdf is hidden by") {
+		t.Errorf("%s, %v", out, err)
+	}
+}

@@ -22,6 +22,7 @@ const help = `Enter a message, or:
   /resume        continue a turn that was stopped
   /answer        answer the open questions of the session
   /abandon TEXT  send a message without answering first
+  /skills        list the agent's skills; /skill NAME TEXT sends a message with one
   /new           start a new session
   /sessions      list the sessions
   /open ID       continue another session
@@ -33,7 +34,7 @@ func (c *chat) enter(ctx context.Context, line string) error {
 		return nil
 	}
 	if !strings.HasPrefix(line, "/") {
-		return c.say(ctx, line, false)
+		return c.say(ctx, wire.Text(line), false)
 	}
 	name, argument, _ := strings.Cut(line, " ")
 	argument = strings.TrimSpace(argument)
@@ -41,7 +42,9 @@ func (c *chat) enter(ctx context.Context, line string) error {
 	case name == "/open" && argument != "":
 		return c.switchTo(ctx, argument)
 	case name == "/abandon" && argument != "":
-		return c.say(ctx, argument, true)
+		return c.say(ctx, wire.Text(argument), true)
+	case name == "/skill":
+		return c.sayWith(ctx, argument)
 	case name == "/abandon":
 		return errors.New("/abandon requires a message")
 	case name == "/open":
@@ -58,6 +61,8 @@ func (c *chat) enter(ctx context.Context, line string) error {
 		return c.retry(ctx)
 	case "/answer":
 		return c.answerAgain(ctx)
+	case "/skills":
+		return c.skills(ctx)
 	case "/new":
 		return c.begin(ctx)
 	case "/sessions":
@@ -67,6 +72,37 @@ func (c *chat) enter(ctx context.Context, line string) error {
 	default:
 		return fmt.Errorf("unknown command %s; /help lists the commands", name)
 	}
+	return nil
+}
+
+// sayWith sends a message that chooses a skill.
+func (c *chat) sayWith(ctx context.Context, argument string) error {
+	name, words, _ := strings.Cut(argument, " ")
+	if words = strings.TrimSpace(words); words == "" {
+		return errors.New("/skill requires the name of a skill and a message; /skills lists them")
+	}
+	message := wire.Text(words)
+	message[0].Skills = []string{name}
+	return c.say(ctx, message, false)
+}
+
+// skills lists the agent's skills.
+func (c *chat) skills(ctx context.Context) error {
+	all, err := c.client.Skills(ctx, c.agent)
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		c.screen.block("The agent has no skills.")
+		return nil
+	}
+	var out strings.Builder
+	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	for i := range all {
+		fmt.Fprintf(table, "%s\t%s\n", all[i].Name, firstSentence(all[i].Description))
+	}
+	_ = table.Flush() // to memory
+	c.screen.block(strings.TrimRight(out.String(), "\n"))
 	return nil
 }
 

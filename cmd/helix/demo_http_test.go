@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/helixagents/helix/client"
@@ -182,6 +183,18 @@ var scenes = map[string]func(*talkOver){
 		k.completes(status, "The diary says: I will remember that.")
 		_, status = k.say("host", "Ask the diary what it remembers.")
 		k.completes(status, "The diary says: I remember: I planted a tree.")
+	},
+	"skills": func(k *talkOver) {
+		chunks, status := k.say("writer", "Write release notes.")
+		if status.Status != session.Completed || !strings.Contains(status.Text, "**Fixed**: what works again.") {
+			k.t.Errorf("%s: %q", status.Status, status.Text)
+		}
+		loaded := slices.IndexFunc(chunks, func(c stream.Chunk) bool { return c.Kind == stream.Custom && c.Name == "skill_loaded" })
+		if loaded < 0 || string(chunks[loaded].Data) != `{"name":"release-notes"}` {
+			k.t.Errorf("the stream does not tell which skill was loaded")
+		}
+		_, status = k.say("writer", "Write release notes.")
+		k.completes(status, "The skill release-notes is loaded already and has not changed. Its instructions are above: follow them.")
 	},
 	"structured output": func(k *talkOver) {
 		chunks, status := k.say("ticket", "The printer on floor 3 is on fire. Urgent!")

@@ -12,6 +12,7 @@ import (
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/skill"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/memory"
 )
@@ -32,6 +33,7 @@ func newDemo(t *testing.T) *demo {
 	}
 	agents, err := file.Build(config.BuildOptions{
 		OpenModel: func(config.Model) (llm.Model, error) { return scripted.Demo(scripted.DemoConfig{}), nil },
+		Skills:    demoSkills(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -140,6 +142,42 @@ func TestDemoCompanion(t *testing.T) {
 	d.expect(d.say("host", "Ask the diary what it remembers."), "The diary says: I remember: I planted a tree.")
 }
 
+// The fifth message is answered with a summary of the first ones in their place; people still
+// see those.
+func TestDemoContext(t *testing.T) {
+	t.Parallel()
+	d := newDemo(t)
+	for _, words := range []string{"Tell me a story.", "Tell me another story.", "Tell me a third story.", "Tell me a fourth story."} {
+		if story := d.say("storyteller", words); !strings.HasPrefix(story.Text, "Once there was") {
+			t.Errorf("%s %q", words, story.Text)
+		}
+	}
+	d.expect(d.say("storyteller", "What have we talked about?"),
+		"Of all that you see, I was sent a summary of the beginning of our conversation, and 2 messages as they were.")
+	messages, err := d.db.Sessions().Tenant(session.DefaultTenant).AllMessages(t.Context(), "storyteller")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, markers := 0, 0
+	for i := range messages {
+		what := messages[i].Compaction()
+		switch {
+		case what == nil && !messages[i].Hidden():
+			said++
+		case what == nil:
+			t.Errorf("message %d is hidden", i)
+		default:
+			markers++
+			if what.Kind != session.CompactionSummary || what.TokensAfter >= what.TokensBefore || !strings.Contains(messages[i].Content(), "Tell me a third story.") {
+				t.Errorf("the marker is %+v: %s", what, messages[i].Content())
+			}
+		}
+	}
+	if said != 10 || markers != 1 {
+		t.Errorf("%d messages and %d markers", said, markers)
+	}
+}
+
 func TestDemoStructuredOutput(t *testing.T) {
 	t.Parallel()
 	d := newDemo(t)
@@ -152,5 +190,19 @@ func TestDemoStructuredOutput(t *testing.T) {
 	}
 	if raw, err := json.Marshal(got); err != nil || string(raw) != want {
 		t.Errorf("finished with %s, %v", raw, err)
+	}
+}
+
+func TestDemoSkills(t *testing.T) {
+	t.Parallel()
+	d := newDemo(t)
+	d.expect(d.say("writer", "Write a haiku."), "The skill says how:\n\nRain on the harbour,\na gull folds the wind away,\nthe boats hold their breath.")
+	notes := d.say("writer", "Write release notes.")
+	if !strings.Contains(notes.Text, "**Breaking**: what has to be changed, and how.") {
+		t.Errorf("%q", notes.Text)
+	}
+	d.expect(d.say("writer", "Write a haiku."), "The skill haiku is loaded already and has not changed. Its instructions are above: follow them.")
+	if got := skill.Problems(t.Context(), demoSkills(), skill.Scope{}); len(got) != 0 {
+		t.Errorf("%v", got)
 	}
 }

@@ -103,3 +103,19 @@ func visible(text string) string {
 	}
 	return out.String()
 }
+
+// visibleText is visible for a text of several lines: line ends and tabs stay.
+func visibleText(text string) string {
+	var out strings.Builder
+	for text != "" {
+		end := strings.IndexAny(text, "\n\t")
+		if end < 0 {
+			end = len(text)
+		}
+		out.WriteString(visible(text[:end]))
+		next := min(end+1, len(text))
+		out.WriteString(text[end:next])
+		text = text[next:]
+	}
+	return out.String()
+}

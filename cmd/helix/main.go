@@ -1,7 +1,8 @@
 // Command helix runs and operates agents: serve offers agents over HTTP, worker runs turns
 // that servers start, check validates a configuration file, chat talks to an agent in the
 // terminal. sessions, agents, waiting, submit, resume, retry, interrupt and cleanup operate
-// sessions, and migrate updates the tables of a store.
+// sessions, skills shows, checks and fetches skills, and migrate updates the tables of a
+// store.
 package main
 
 import (
@@ -47,10 +48,10 @@ func run(args []string, signals <-chan os.Signal, out, complaints io.Writer) int
 		return 0
 	case errors.Is(err, errTerminated):
 		return exitTerminated
-	case errors.Is(err, errTurnFailed), errors.Is(err, errRefusedConfig): // it has been reported
+	case errors.Is(err, errTurnFailed), errors.Is(err, errRefusedConfig), errors.Is(err, errRefusedSkills): // it has been reported
 		return exitFailure
 	}
-	fmt.Fprintln(complaints, "helix:", err)
+	fmt.Fprintln(complaints, "helix:", printable(err.Error()))
 	if _, ok := errors.AsType[usageError](err); ok {
 		return exitUsage
 	}
@@ -79,7 +80,8 @@ func rootCommand(signals <-chan os.Signal) *cobra.Command {
 		{"Run agents:", []*cobra.Command{chatCommand(signals), serveCommand(signals), workerCommand(signals), checkCommand()}},
 		{"Inspect agents and sessions:", []*cobra.Command{agentsCommand(signals), sessionsCommand(signals), waitingCommand(signals)}},
 		{"Operate sessions:", []*cobra.Command{submitCommand(signals), resumeCommand(signals), retryCommand(signals), interruptCommand(signals)}},
-		{"Maintain a store:", []*cobra.Command{cleanupCommand(signals), migrateCommand()}},
+		{"Work on skills:", []*cobra.Command{skillsCommand(signals)}},
+		{"Maintain a store:", []*cobra.Command{cleanupCommand(signals), tasksCommand(signals), migrateCommand()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
 		for _, cmd := range group.commands {

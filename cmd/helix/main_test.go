@@ -198,6 +198,7 @@ func TestMistakesGetOneLine(t *testing.T) {
 		{"migrate status --store /no/such/place", "there is no directory /no/such", exitFailure},
 		{"migrate status --store " + file + "/deeper", "is not a directory", exitFailure},
 		{"sessions ls --store " + file, "is not a SQLite database", exitFailure},
+		{"migrate status --store /no/such\x1b[31m/place", "there is no directory /no/such[31m", exitFailure},
 		{"chat extra", `unknown argument "extra"`, exitUsage},
 		{"chat --pace never", `invalid argument "never" for "--pace" flag`, exitUsage},
 		{"chat --session a/../b", `session id "a/../b" must not contain ".."`, exitFailure},

@@ -94,6 +94,7 @@ func (n *node) open(ctx context.Context, file *config.File) error {
 		return err
 	}
 	n.agents.Store(&agents)
+	n.tellSkills(ctx, file)
 	if n.db, err = n.openStore(file); err != nil {
 		return err
 	}
@@ -102,6 +103,15 @@ func (n *node) open(ctx context.Context, file *config.File) error {
 		return errors.Join(err, n.db.Close())
 	}
 	return nil
+}
+
+// tellSkills logs what is wrong with the skills of a file. The agents do without those that
+// cannot be used.
+func (n *node) tellSkills(ctx context.Context, file *config.File) {
+	_, problems, warnings := file.CheckSkills(demoSkills())
+	for _, p := range append(problems, warnings...) {
+		n.log.WarnContext(ctx, "skill.problem", "problem", p.String())
+	}
 }
 
 // openStore opens the store and, if it is another one, the store of the streams.

@@ -17,11 +17,11 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// follow prints a stream until it ends.
-func follow(ctx context.Context, out io.Writer, asJSON bool, items iter.Seq2[stream.Item, error]) error {
+// follow prints a session's stream until it ends.
+func follow(ctx context.Context, out io.Writer, id string, asJSON bool, items iter.Seq2[stream.Item, error]) error {
 	screen := newScreen()
 	screen.out = out
-	view := turnView{screen: screen, withInput: true}
+	view := turnView{screen: screen, session: id, withInput: true}
 	encoder := json.NewEncoder(out)
 	encoder.SetEscapeHTML(false)
 	for item, err := range items {
@@ -61,7 +61,7 @@ func explain(err *session.Error) string {
 
 // followRun prints a run, and then the calls that the session waits for.
 func (t *target) followRun(ctx context.Context, out io.Writer, c *client.Client, id, runID string, from int64) error {
-	if err := follow(ctx, out, t.json, c.ReadRun(ctx, id, runID, from)); err != nil || t.json {
+	if err := follow(ctx, out, id, t.json, c.ReadRun(ctx, id, runID, from)); err != nil || t.json {
 		return err
 	}
 	pending, err := c.Pending(ctx, id)
@@ -82,8 +82,14 @@ func (t *target) followRun(ctx context.Context, out io.Writer, c *client.Client,
 // hint prints the commands that answer a call.
 func (t *target) hint(out io.Writer, id string, p *session.Pending) {
 	answers := []string{"--result JSON"}
-	if p.Kind == session.PendingApproval {
+	switch p.Kind {
+	case session.PendingApproval:
 		answers = []string{"--approve", "--deny"}
+	case session.PendingQuestion:
+		answers = []string{"--answer JSON", "--decline"}
+		if p.URL != "" {
+			answers[0] = "--confirm"
+		}
 	}
 	for _, answer := range answers {
 		fmt.Fprintf(out, "  helix submit %s %s %s --resume%s\n", shellWord(id), shellWord(p.CallID), answer, t.again())
@@ -92,18 +98,20 @@ func (t *target) hint(out io.Writer, id string, p *session.Pending) {
 
 func submitCommand(signals <-chan os.Signal) *cobra.Command {
 	t := target{signals: signals}
-	var approve, deny, resume bool
-	var reason, result, failure string
+	var approve, deny, decline, confirm, resume bool
+	var reason, result, answer, failure string
 	cmd := &cobra.Command{
-		Use:   "submit ID CALL",
-		Short: "Answer a call that waits for a person",
-		Long: `Answer a call that waits for a person: approve or deny it, or give the result of a tool
-that runs on the client. "helix waiting" lists the waiting calls. With --resume the
-session continues with the answer.
+		Use:     "submit ID CALL",
+		Short:   "Answer a call that waits for a person",
+		Aliases: []string{"answer"},
+		Long: `Answer a call that waits for a person: approve or deny it, give the result of a tool
+that runs on the client, or answer or decline its question. "helix waiting" lists the
+waiting calls. With --resume the session continues with the answer.
 ` + targetHelp,
 		Example: `  helix submit ID CALL --approve --resume
   helix submit ID CALL --deny --reason "too expensive"
-  helix submit ID CALL --result '"blue"'`,
+  helix submit ID CALL --result '"blue"'
+  helix submit ID QUESTION --answer '{"size":"L"}' --resume`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return usageError{fmt.Errorf("name the session and the call (see %s --help)", cmd.CommandPath())}
@@ -111,8 +119,8 @@ session continues with the answer.
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !exactlyOne(approve, deny, result != "", failure != "") {
-				return usageError{errors.New("use one of --approve, --deny, --result and --error (see helix submit --help)")}
+			if !exactlyOne(approve, deny, decline, confirm, result != "", answer != "", failure != "") {
+				return usageError{errors.New("use one of --approve, --deny, --result, --answer, --confirm, --decline and --error (see helix submit --help)")}
 			}
 			t.runs = resume
 			submit := wire.Submit{SessionID: args[0], ToolCallID: args[1], Error: failure, Resume: resume}
@@ -121,6 +129,18 @@ session continues with the answer.
 					return usageError{fmt.Errorf("--result %q is not JSON; write a string as '%q'", result, result)}
 				}
 				submit.Result = json.RawMessage(result)
+			}
+			if answer != "" {
+				if !json.Valid([]byte(answer)) {
+					return usageError{fmt.Errorf("--answer %q is not JSON; write a string as '%q'", answer, answer)}
+				}
+				submit.Answer = json.RawMessage(answer)
+			}
+			if answer != "" || decline || confirm {
+				submit.Kind, submit.Declined = wire.SubmitAnswer, decline
+			}
+			if decline {
+				submit.Reason = reason
 			}
 			return t.with(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				if approve || deny {
@@ -138,8 +158,11 @@ session continues with the answer.
 	flags := cmd.Flags()
 	flags.BoolVar(&approve, "approve", false, "approve the call")
 	flags.BoolVar(&deny, "deny", false, "deny the call")
-	flags.StringVar(&reason, "reason", "", "with --approve or --deny: the reason as `TEXT`")
+	flags.StringVar(&reason, "reason", "", "with --approve, --deny or --decline: the reason as `TEXT`")
 	flags.StringVar(&result, "result", "", "result as `JSON`")
+	flags.StringVar(&answer, "answer", "", "answer to a question as `JSON`")
+	flags.BoolVar(&decline, "decline", false, "decline to answer a question")
+	flags.BoolVar(&confirm, "confirm", false, "confirm that what a question's address is for was done")
 	flags.StringVar(&failure, "error", "", "the reason why there is no result, as `TEXT`")
 	flags.BoolVar(&resume, "resume", false, "continue the session with the answer")
 	return cmd

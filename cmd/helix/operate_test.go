@@ -11,6 +11,7 @@ import (
 
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
 )
 
 // operator runs commands about the sessions of a place, in this process: starting one
@@ -90,8 +91,14 @@ func TestOperate(t *testing.T) {
 			(&talkOver{t, d.Client, "plan"}).say("planner", "Ask the buyer to order ten pencils.")
 			(&talkOver{t, d.Client, "sum"}).say("assistant", "What is 6 * 7?")
 			(&talkOver{t, d.Client, "trip/1"}).say("host", "Tell the diary to remember that I planted a tree.")
+			for range 3 {
+				(&talkOver{t, d.Client, "tales"}).say("storyteller", askStory)
+			}
+			leaveTasks(t, dir, "sum")
 			o := &operator{t, place(d, dir)}
+			testTasks(o)
 			testLooking(o)
+			testCompacting(o)
 			testAnswering(o)
 			testChanging(o)
 			testMistakes(o)
@@ -204,7 +211,7 @@ func testChanging(o *operator) {
 	o.does("\nplanner ", "agents", "ls")
 	var agents wire.Agents
 	o.answers(&agents, "agents", "ls")
-	if len(agents.Items) != 7 || agents.Items[0].Name != "assistant" || len(agents.Items[0].Tools) != 6 {
+	if len(agents.Items) != 9 || agents.Items[0].Name != "assistant" || len(agents.Items[0].Tools) != 6 {
 		o.t.Errorf("the agents are %+v", agents)
 	}
 	o.does("2 + 2 = 4\n", "sessions", "branch", "sum", "--id", "copy2", "--message", "What is 2 + 2?")
@@ -225,6 +232,32 @@ func testChanging(o *operator) {
 	o.answers(&cleaned, "cleanup")
 	o.does("deleted trip/1, trip/1-agent-diary.", "sessions", "rm", "trip/1")
 	o.fails(exitFailure, "there is no session trip/1", "sessions", "rm", "trip/1")
+}
+
+// testCompacting shortens what a model is sent.
+func testCompacting(o *operator) {
+	o.t.Helper()
+	out := o.does("tales is summarised for the model, ", "sessions", "compact", "tales")
+	if !strings.HasSuffix(out, " tokens; the last 2 messages are sent as they were\n") || strings.Count(out, "\n") != 1 {
+		o.t.Errorf("it says %q", out)
+	}
+	o.does("tales stays as it is: nothing was said since the last compaction\n", "sessions", "compact", "tales")
+	shown := o.does("\n── summarised for the model, ", "sessions", "show", "tales")
+	if strings.Count(shown, "> "+askStory+"\n") != 3 {
+		o.t.Errorf("it shows\n%s", shown)
+	}
+	var done wire.Compacted
+	o.answers(&done, "sessions", "clear", "tales")
+	if done.SessionID != "tales" || !done.Done || done.Kind != session.CompactionClear || done.MarkerID == "" || done.Kept != 0 {
+		o.t.Errorf("cleared: %+v", done)
+	}
+	o.answers(&done, "sessions", "compact", "tales", "--force")
+	o.does("tales stays as it is: ", "sessions", "clear", "tales")
+	for _, command := range []string{"compact", "clear"} {
+		o.fails(exitFailure, "wait for answers", "sessions", command, "tea")
+		o.fails(exitFailure, "there is no session nobody", "sessions", command, "nobody")
+		o.fails(exitUsage, "name one session (see helix sessions "+command+" --help)", "sessions", command)
+	}
 }
 
 // testCheckpoints copies a session from a point that a command has printed.
@@ -262,20 +295,20 @@ func testMistakes(o *operator) {
 		o.fails(exitFailure, want, strings.Fields(args)...)
 	}
 	for want, args := range map[string]string{
-		"name one session (see helix sessions show --help)":         "sessions show",
-		"name one session (see helix resume --help)":                "resume a b",
-		"name the session and the call (see helix submit --help)":   "submit a",
-		"use one of --approve, --deny, --result and --error":        "submit a b",
-		"use one of --approve, --deny, --result and --error (":      "submit a b --approve --deny",
-		`--result "tea" is not JSON`:                                "submit a b --result tea",
-		`--status "dead" is not one of`:                             "sessions ls --status dead",
-		`unknown command "delete"`:                                  "sessions delete x",
-		`unknown command "shwo": did you mean show?`:                "sessions shwo x",
-		`--activity "idle" is invalid: use new, running, waiting, `: "sessions ls --activity idle",
-		"--limit -1 is out of range":                                "sessions ls --limit -1",
-		"--limit 0 is out of range":                                 "waiting --limit 0",
-		`unknown argument "x" (see helix cleanup --help)`:           "cleanup x",
-		"unknown flag: --forever (see helix interrupt --help)":      "interrupt x --forever",
+		"name one session (see helix sessions show --help)":                                    "sessions show",
+		"name one session (see helix resume --help)":                                           "resume a b",
+		"name the session and the call (see helix submit --help)":                              "submit a",
+		"use one of --approve, --deny, --result, --answer, --confirm, --decline and --error":   "submit a b",
+		"use one of --approve, --deny, --result, --answer, --confirm, --decline and --error (": "submit a b --approve --deny",
+		`--result "tea" is not JSON`:                                                           "submit a b --result tea",
+		`--status "dead" is not one of`:                                                        "sessions ls --status dead",
+		`unknown command "delete"`:                                                             "sessions delete x",
+		`unknown command "shwo": did you mean show?`:                                           "sessions shwo x",
+		`--activity "idle" is invalid: use new, running, waiting, `:                            "sessions ls --activity idle",
+		"--limit -1 is out of range":                                                           "sessions ls --limit -1",
+		"--limit 0 is out of range":                                                            "waiting --limit 0",
+		`unknown argument "x" (see helix cleanup --help)`:                                      "cleanup x",
+		"unknown flag: --forever (see helix interrupt --help)":                                 "interrupt x --forever",
 	} {
 		o.fails(exitUsage, want, strings.Fields(args)...)
 	}
@@ -450,10 +483,29 @@ func TestOperateAsUsers(t *testing.T) {
 		}
 	}
 	as("alice").fails(exitFailure, "operator", "cleanup")
+	as("alice").fails(exitFailure, "operator", "tasks", "ls")
+	as("alice").fails(exitFailure, "operator", "tasks", "drop", "x")
+	as("boss").does("There are no tasks.", "tasks", "ls")
 	as("boss").does("detected 0", "cleanup")
 	as("nobody").fails(exitFailure, "the server does not accept the token: set another with --token or HELIX_TOKEN", "sessions", "ls")
 	as("boss").does("It is all forgotten.", "submit", "bobs", call, "--approve", "--resume")
 	if strings.Contains(d.err.String(), "token-of-") {
 		t.Errorf("a token is in the log:\n%s", d.err)
+	}
+}
+
+// The task that an agent below is given is not shown as the user's words.
+func TestFollowShowsOwnInput(t *testing.T) {
+	t.Parallel()
+	received := func(agent, text string) stream.Item {
+		m := session.Message{Role: session.RoleUser, Parts: []session.Part{session.Text(text)}}
+		return stream.Item{Chunk: &stream.Chunk{Kind: stream.InputReceived, AgentID: agent, Messages: []session.Message{m}}}
+	}
+	var out bytes.Buffer
+	err := follow(t.Context(), &out, "s-1", false, func(yield func(stream.Item, error) bool) {
+		_ = yield(received("s-1", "Hi!"), nil) && yield(received("s-1-remote-1", "Pay."), nil)
+	})
+	if got := out.String(); err != nil || !strings.Contains(got, "> Hi!") || strings.Contains(got, "Pay.") {
+		t.Errorf("%q, %v", got, err)
 	}
 }

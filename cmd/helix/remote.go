@@ -13,7 +13,7 @@ import (
 // buildOptions returns the options for building the agents of a file, including remote
 // ones.
 func buildOptions(log *slog.Logger) config.BuildOptions {
-	return config.BuildOptions{Logger: log, Remote: func(r config.Remote) (helix.SubAgent, error) {
+	return config.BuildOptions{Logger: log, Skills: demoSkills(), Remote: func(r config.Remote) (helix.SubAgent, error) {
 		agent := &remote.Agent{
 			URL: r.URL, Token: r.Token, Agent: cmp.Or(r.Agent, r.Name), Name: r.Name, Description: r.Description,
 			Timeout: r.Timeout.Std(), Reach: r.Reach.Std(), Logger: log,

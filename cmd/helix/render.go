@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/extension/skills"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/skill"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -97,8 +100,8 @@ func (s *screen) error(err error) { s.aside(red, "error: "+err.Error()) }
 
 func (s *screen) aside(style, text string) {
 	s.end()
-	if s.interactive {
-		text = s.styled(style, printable(text))
+	if text = printable(text); s.interactive { // also if only the input is not a terminal
+		text = s.styled(style, text)
 	}
 	fmt.Fprintln(s.side, text)
 }
@@ -129,6 +132,9 @@ func (s *screen) question(p *session.Pending) {
 	switch {
 	case p.Kind == session.PendingApproval:
 		s.approval(p)
+	case p.Kind == session.PendingQuestion:
+		s.aside(bold, visible(p.Tool)+" asks you: "+visible(p.Prompt))
+		s.note("%s", answerHint(p))
 	case json.Unmarshal(p.Input, &in) == nil && len(in.Options) > 0:
 		options := make([]string, len(in.Options))
 		for i, option := range in.Options {
@@ -165,6 +171,10 @@ func (s *screen) transcript(messages []session.Message) {
 	several := false
 	for i := range messages {
 		m := &messages[i]
+		if what := m.Compaction(); what != nil {
+			s.divider(what)
+			continue
+		}
 		if m.Hidden() {
 			continue
 		}
@@ -210,7 +220,19 @@ func (s *screen) result(tool string, result json.RawMessage, several bool) {
 	if json.Unmarshal(result, &text) == nil {
 		shown = text
 	}
+	if name := loadedSkill(tool, text); name != "" {
+		shown = "loaded skill " + name
+	}
 	s.line(cyan, "← "+prefix(tool, several)+oneLine(shown))
+}
+
+// loadedSkill returns the name of the skill whose instructions a result has. They are for the
+// model, so the name is enough.
+func loadedSkill(tool, text string) string {
+	if tool != skill.LoadTool {
+		return ""
+	}
+	return skill.ContentName(text)
 }
 
 func (s *screen) failure(tool string, err *session.Error, several bool) {
@@ -228,8 +250,9 @@ func prefix(tool string, several bool) string {
 // turnView shows a run in progress.
 type turnView struct {
 	screen    *screen
-	withInput bool // also show the turn's input
-	calls     int  // of the current step
+	session   string // the session that is followed
+	withInput bool   // also show the turn's input
+	calls     int    // of the current step
 	failed    string
 }
 
@@ -241,8 +264,8 @@ func (v *turnView) show(item stream.Item) {
 	}
 	switch c.Kind {
 	case stream.InputReceived:
-		if v.withInput {
-			v.screen.transcript(c.Messages)
+		if v.withInput && c.AgentID == v.session { // that of an agent below is not the user's
+			v.screen.transcript(slices.DeleteFunc(slices.Clone(c.Messages), func(m session.Message) bool { return m.Compaction() != nil }))
 		}
 	case stream.StepStarted:
 		if v.failed != "" {
@@ -262,12 +285,28 @@ func (v *turnView) show(item stream.Item) {
 		} else {
 			v.screen.result(c.Tool, c.Result, v.calls > 1)
 		}
+	case stream.Custom:
+		v.event(c)
 	case stream.SubAgentStart:
 		v.screen.line(dim, "⤷ "+strings.TrimPrefix(c.Tool, helix.SubAgentPrefix))
 	case stream.StepDiscarded:
 		v.discarded(c)
 	case stream.RunInterrupted:
 		v.screen.line(dim, interruptedMark)
+	}
+}
+
+// event shows an event of the framework. A skill that a call loads is shown with the call's
+// result.
+func (v *turnView) event(c *stream.Chunk) {
+	switch c.Name {
+	case helix.CompactingEvent, helix.CompactedEvent:
+		v.compaction(c)
+	case skills.LoadedEvent:
+		var loaded skills.Loaded
+		if v.calls == 0 && json.Unmarshal(c.Data, &loaded) == nil {
+			v.screen.line(dim, "loaded skill "+visible(loaded.Name))
+		}
 	}
 }
 

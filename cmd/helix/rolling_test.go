@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/client"
 	"github.com/helixagents/helix/internal/backend"
 	"github.com/helixagents/helix/internal/testbackend"
@@ -37,7 +39,7 @@ import (
 
 // release is the commit of the program that this one replaces: both run side by side
 // during a deploy.
-const release = "7e0509a59e9d368349b101c4c2fe9eeb332dc570"
+const release = "bdb7374dfc91191ab0a323082930b26724784b10"
 
 // buildRelease builds the program of the release from this repository's own history.
 func buildRelease(t *testing.T) (file string) {
@@ -137,7 +139,9 @@ func TestRollingDeploy(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, kind := range testbackend.Shared() {
-		batches := map[string]func(*rolling) []written{"postgres": batchesInPostgres, "redis": batchesInRedis}[kind.Name]
+		batches := map[string]func(*rolling) []written{
+			"sqlite": batchesInSQLite, "postgres": batchesInPostgres, "redis": batchesInRedis,
+		}[kind.Name]
 		if batches == nil {
 			continue
 		}
@@ -145,6 +149,9 @@ func TestRollingDeploy(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			r := &rolling{t: t, address: kind.Address(t), dir: dir, fired: map[string]int{}}
+			if kind.Name == "sqlite" { // the old program creates the tables, and this one migrates them under it
+				r.address = "sqlite:" + filepath.Join(t.TempDir(), "helix.db")
+			}
 			oven := httptest.NewServer(http.HandlerFunc(r.oven))
 			defer oven.Close()
 			put(t, filepath.Join(dir, defaultConfig), strings.Replace(rollingConfig, "OVEN", oven.URL, 1))
@@ -154,6 +161,7 @@ func TestRollingDeploy(t *testing.T) {
 			}
 			r.testFollowing()
 			r.testKills()
+			r.testFirstBlob()
 			r.verify(batches(r))
 		})
 	}
@@ -272,6 +280,40 @@ func (r *rolling) testFollowing() {
 			r.t.Errorf("the reader of the %s program saw %d of %d words of the %s one in time", reader.name, intime, words, writer.name)
 		}
 		r.t.Logf("the reader of the %s program saw %d of %d words of the %s one before the next was written", reader.name, intime, words, writer.name)
+	}
+}
+
+// testFirstBlob puts the first blob of the store, which the old program would neither
+// clone nor drop: it stops using the store, says why, and the new one goes on.
+func (r *rolling) testFirstBlob() {
+	r.t.Helper()
+	db, err := backend.Open(r.address, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer db.Close()
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	if _, err := db.Blobs().Put(ctx, &blob.Put{SessionID: r.chats[0].id, Data: []byte("kept")}); err != nil {
+		r.t.Fatal(err)
+	}
+	start := func(p *seat, i int) error {
+		_, err := p.hasty.Start(ctx, wire.Start{SessionID: fmt.Sprintf("after-blobs-%s-%d", p.name, i), AgentType: "assistant", Message: wire.Text("Hello!")})
+		return err
+	}
+	old, young := r.seats[0], r.seats[1]
+	for i := 0; ; i++ {
+		err := start(old, i)
+		if err != nil && strings.Contains(err.Error(), "must be updated") {
+			break
+		}
+		if ctx.Err() != nil {
+			r.t.Fatalf("the old program goes on in a store with blobs: %v", err)
+		}
+		time.Sleep(100 * time.Millisecond) // it notices when it next takes or renews a lease
+	}
+	if err := start(young, 0); err != nil {
+		r.t.Errorf("the new program in a store with blobs: %v", err)
 	}
 }
 
@@ -747,6 +789,33 @@ func verifyNumbers(t *testing.T, all []written) (epochs int) {
 		latest[key] = w
 	}
 	return epochs
+}
+
+func batchesInSQLite(r *rolling) (all []written) {
+	r.t.Helper()
+	db, err := sql.Open("sqlite", strings.TrimPrefix(r.address, "sqlite:"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer db.Close()
+	rows, err := db.QueryContext(r.t.Context(), `
+SELECT s.stream_id, b.producer, b.epoch, b.key & 4294967295, b.next - (b.last_sequence - (b.key & 4294967295) + 1), b.next
+FROM stream_batches b JOIN streams s ON s.number = b.key >> 32`)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var w written
+		if err := rows.Scan(&w.stream, &w.producer, &w.epoch, &w.sequence, &w.first, &w.next); err != nil {
+			r.t.Fatal(err)
+		}
+		all = append(all, w)
+	}
+	if err := rows.Err(); err != nil {
+		r.t.Fatal(err)
+	}
+	return all
 }
 
 func batchesInPostgres(r *rolling) (all []written) {

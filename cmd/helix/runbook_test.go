@@ -86,6 +86,8 @@ func TestRunbook(t *testing.T) {
 	r.does("helix submit ID CALL --approve --resume", "It is all forgotten.", "ID", "asks", "CALL", r.call("asks").CallID)
 
 	r.checkpoints()
+	r.does("helix sessions compact ID", "tale stays as it is: ", "ID", "tale")
+	r.does("helix sessions clear ID", "tale is cleared for the model", "ID", "tale")
 	r.pause(d)
 	r.does("helix agents ls", "\nassistant ")
 	begin(t, d.Client, "assistant", "endless", askStory)
@@ -157,6 +159,12 @@ func (r *runbook) onStore(d *daemon, dir string) {
 	r.does("helix migrate status", "0001_init  ")
 	r.does("helix migrate up", "is up to date")
 	r.place = place
+
+	leaveTasks(r.t, dir, "orphan")
+	r.does("helix tasks ls --given-up", "run-1/index  orphan")
+	r.does("helix tasks retry TASK --session ID", "will be tried again", "TASK", "run-1/index", "ID", "orphan")
+	r.does("helix tasks ls", "run-2/index  orphan")
+	r.does("helix tasks drop TASK --session ID", "is dropped", "TASK", "run-1/index", "ID", "orphan")
 
 	// The session expired on the server. It is retried here, where nobody sweeps, and so
 	// it is the command that finds that its time is up again.

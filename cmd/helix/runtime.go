@@ -100,8 +100,25 @@ func (p *place) options() helix.RuntimeOptions {
 	return helix.RuntimeOptions{
 		Backend: p.db, Agents: p.agents, LeaseTTL: time.Duration(p.settings.LeaseTTL), Sweep: time.Duration(p.settings.Sweep),
 		ModelRetries: p.modelRetries(), MaxSession: int64(p.settings.SessionBytes), MaxChunks: int64(p.settings.MaxChunks),
-		NoRecovery: p.passing, Logger: p.log,
+		NoRecovery: p.passing, Logger: p.log, Tasks: p.tasks(),
 	}
+}
+
+// tasks returns the settings of tasks. A command that handles one session and ends leaves
+// tasks to servers.
+func (p *place) tasks() helix.TaskOptions {
+	t := &p.settings.Tasks
+	opts := helix.TaskOptions{
+		MaxAttempts: t.MaxAttempts, KeepGivenUp: time.Duration(t.KeepGivenUp),
+		TrimStreams: time.Duration(t.TrimStreams), CleanCalls: time.Duration(t.CleanCalls),
+	}
+	if t.Workers != nil {
+		opts.Workers = cmp.Or(*t.Workers, -1)
+	}
+	if p.passing {
+		opts.Workers = -1
+	}
+	return opts
 }
 
 // shutdown stops a runtime. If ctx ends first, the runtime hands its turns over, which is

@@ -140,6 +140,7 @@ func (s *service) open(ctx context.Context, file *config.File) error {
 		Limits:    limits(&file.Server.Limits),
 		RateLimit: server.RateLimit{PerSecond: float64(file.Server.RateLimit.PerSecond), Burst: file.Server.RateLimit.Burst},
 		Hosts:     s.asked.names(file), CORS: file.Server.CORS, Verbose: file.Server.Verbose, Logger: s.log, Cleanup: s.rt.Cleanup,
+		TaskStats: s.rt.TaskStats,
 	})
 	if err != nil {
 		return errors.Join(err, s.close(context.Background()))

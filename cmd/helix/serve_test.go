@@ -434,7 +434,7 @@ func (d *daemon) called(name string) int {
 func TestServeAnswersAsItShould(t *testing.T) {
 	t.Parallel()
 	d := serve(t, t.TempDir(), "--allow-unauthenticated", "--log-format", "json")
-	if !strings.Contains(d.err.String(), "agents: assistant, baker, planner, host, ticket, buyer, diary\n") {
+	if !strings.Contains(d.err.String(), "agents: assistant, baker, planner, host, ticket, storyteller, writer, buyer, diary\n") {
 		t.Errorf("it said\n%s", d.err)
 	}
 	for path, want := range map[string]struct {
@@ -755,7 +755,7 @@ func testReloads(t *testing.T, kind string) {
 	put(t, path, first+"  late: {type: client}\n"+quick+"cleanup: {every: 1h}\n")
 	d.await(d.err, "config.reloaded")
 	put(t, path, strings.Replace(first, "agents:\n", "agents:\n  newcomer: {description: Is new.}\n", 1))
-	d.await(d.err, "agents=8")
+	d.await(d.err, "agents=10")
 	if got := names(); got != "newcomer "+before {
 		t.Errorf("after the change there are %s", got)
 	}

@@ -23,8 +23,8 @@ func sessionsCommand(signals <-chan os.Signal) *cobra.Command {
 	t := target{signals: signals}
 	cmd := &cobra.Command{
 		Use:   "sessions",
-		Short: "List, show, follow, copy and delete sessions",
-		Long:  "List, show, follow, copy and delete sessions.\n" + targetHelp,
+		Short: "List, show, follow, copy, compact and delete sessions",
+		Long:  "List, show, follow, copy, compact and delete sessions.\n" + targetHelp,
 		Example: `  helix sessions ls --activity waiting
   helix sessions show ID
   helix sessions tail ID --server 127.0.0.1:4170
@@ -33,7 +33,7 @@ func sessionsCommand(signals <-chan os.Signal) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	t.flags(cmd)
-	cmd.AddCommand(listCommand(&t), showCommand(&t), tailCommand(&t), checkpointsCommand(&t), branchCommand(&t), removeCommand(&t))
+	cmd.AddCommand(listCommand(&t), showCommand(&t), tailCommand(&t), checkpointsCommand(&t), branchCommand(&t), compactCommand(&t), clearCommand(&t), removeCommand(&t))
 	return cmd
 }
 
@@ -127,10 +127,22 @@ func waitingCalls(ctx context.Context, c *client.Client, page *wire.Sessions) (m
 	return calls, nil
 }
 
+// asked returns a question in one line, with what answers it.
+func asked(p *session.Pending) string {
+	text := visible(p.Prompt) // all of it: people decide by it
+	if p.URL != "" {
+		return text + " " + visible(p.URL)
+	}
+	return text + " (as JSON that fits " + visible(string(p.Schema)) + ")"
+}
+
 // awaited describes what a call waits for.
 func awaited(p *session.Pending) string {
-	if p.Kind == session.PendingApproval {
+	switch p.Kind {
+	case session.PendingApproval:
 		return "approval of " + visible(p.Tool)
+	case session.PendingQuestion:
+		return "the answer to a question of " + visible(p.Tool)
 	}
 	return "an answer to " + visible(p.Tool)
 }
@@ -246,8 +258,11 @@ func printSession(out io.Writer, shown *shownSession) {
 			what = "approval " + p.ApprovalID
 		}
 		shown := oneLine(printable(string(p.Input)))
-		if p.Kind == session.PendingApproval {
+		switch p.Kind {
+		case session.PendingApproval:
 			shown = wholeInput(p.Input)
+		case session.PendingQuestion:
+			shown = asked(p)
 		}
 		first, rest, _ := strings.Cut(shown, "\n")
 		line("waits for", "%s of call %s, until %s: %s %s", what, p.CallID, when(p.Deadline), visible(p.Tool), first)
@@ -258,8 +273,8 @@ func printSession(out io.Writer, shown *shownSession) {
 	for i := range status.AwaitingChildren {
 		line("waits for", "the agent %s in session %s", status.AwaitingChildren[i].Agent, status.AwaitingChildren[i].SessionID)
 	}
-	if s.Custom.Len() > 0 {
-		raw, _ := json.Marshal(s.Custom) // a document always encodes
+	if custom := s.Custom.Public(); custom.Len() > 0 {
+		raw, _ := json.Marshal(custom) // a document always encodes
 		line("state", "%s", oneLine(printable(string(raw))))
 	}
 	_ = table.Flush() // standard output: no way to report an error
@@ -277,7 +292,7 @@ func tailCommand(t *target) *cobra.Command {
 		Use: "tail ID", Short: "Follow a session's stream", Args: oneSession,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return t.with(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				return follow(ctx, cmd.OutOrStdout(), t.json, c.Read(ctx, args[0], from))
+				return follow(ctx, cmd.OutOrStdout(), args[0], t.json, c.Read(ctx, args[0], from))
 			})
 		},
 	}

@@ -66,16 +66,21 @@ func (t *target) placeFlags(cmd *cobra.Command) {
 
 // with calls do with a client of the target. A signal cancels its context.
 func (t *target) with(ctx context.Context, do func(context.Context, *client.Client) error) error {
+	return untilSignal(ctx, t.signals, func(ctx context.Context) error { return t.reach(ctx, do) })
+}
+
+// untilSignal calls do with a context that a signal cancels.
+func untilSignal(ctx context.Context, signals <-chan os.Signal, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
 		select {
-		case <-t.signals:
+		case <-signals:
 			cancel(errTerminated)
 		case <-ctx.Done():
 		}
 	}()
-	err := t.reach(ctx, do)
+	err := do(ctx)
 	if errors.Is(context.Cause(ctx), errTerminated) {
 		return errTerminated
 	}
@@ -193,7 +198,7 @@ func (t *target) serve(ctx context.Context, p *place) (c *client.Client, end fun
 	}
 	stop := func(ctx context.Context) error { return errors.Join(shutdown(ctx, rt), p.db.Close()) }
 	api, err := server.New(server.Config{
-		Executor: rt, Backend: p.db, Agents: func() []*helix.Agent { return p.agents }, Cleanup: rt.Cleanup,
+		Executor: rt, Backend: p.db, Agents: func() []*helix.Agent { return p.agents }, Cleanup: rt.Cleanup, TaskStats: rt.TaskStats,
 		Logger: p.log, Verbose: true, Limits: server.Limits{RunsPerUser: -1}, RateLimit: server.RateLimit{PerSecond: -1},
 		Authenticate: func(*http.Request) (server.Identity, error) {
 			return server.Identity{User: t.user, Tenant: t.tenant, Operator: true}, nil
@@ -232,11 +237,18 @@ func (t *target) print(out io.Writer, value any, people func()) error {
 	return writeJSON(out, value)
 }
 
+// writeJSON prints a value. What does not print is escaped, so that it neither controls a
+// terminal nor hides from whoever reads the output there.
 func writeJSON(out io.Writer, value any) error {
-	encoder := json.NewEncoder(out)
+	var encoded strings.Builder
+	encoder := json.NewEncoder(&encoded)
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)
-	return encoder.Encode(value)
+	if err := encoder.Encode(value); err != nil {
+		return err
+	}
+	_, err := io.WriteString(out, visibleText(encoded.String()))
+	return err
 }
 
 // when formats a time in the local zone.

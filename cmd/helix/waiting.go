@@ -55,8 +55,11 @@ func (t *target) printWaiting(out io.Writer, page *wire.Waiting) {
 	for i := range page.Items {
 		w := &page.Items[i]
 		input := oneLine(visible(string(w.Call.Input)))
-		if w.Call.Kind == session.PendingApproval {
+		switch w.Call.Kind {
+		case session.PendingApproval:
 			input = wholeInput(w.Call.Input)
+		case session.PendingQuestion:
+			input = asked(&w.Call)
 		}
 		if i > 0 {
 			fmt.Fprintln(out)

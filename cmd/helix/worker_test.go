@@ -144,7 +144,7 @@ func TestWorkerReloads(t *testing.T) {
 	w.await(w.err, "config.refused")
 	put(t, path, strings.Replace(first, "agents:\n", "agents:\n  newcomer: {description: Is new.}\n", 1))
 	for _, p := range []*program{w, f.program} {
-		p.await(p.err, "agents=8")
+		p.await(p.err, "agents=10")
 	}
 	k := &talkOver{t, f.Client, "new"}
 	if _, status := k.say("newcomer", "hello"); status.Status != session.Completed {

@@ -87,7 +87,7 @@ func (e *Encoder) below(c *stream.Chunk) {
 		if e.calls[c.CallID] == nil {
 			e.nest(c.CallID, c.Tool, c.AgentID, given(c))
 		}
-		if nested := e.nested(c.CallID); nested != nil {
+		if nested := e.nested(c.CallID); nested != nil && nested.isOf(e, c.AgentID) {
 			e.requestApproval(nested, c.ApprovalID)
 		}
 	case stream.ToolEnd:
@@ -97,7 +97,13 @@ func (e *Encoder) below(c *stream.Chunk) {
 		}
 		e.childTool(k, c, state)
 		if nested := e.nested(c.CallID); nested != nil {
+			e.locate(nested, c.Evicted())
 			e.end(nested, c.Result, c.Error)
+		}
+	case stream.Custom:
+		if q := c.AsQuestion(); q != nil {
+			e.childTool(k, c, "waiting")
+			e.asksHere(c, q)
 		}
 	case stream.SubAgentStart, stream.SubAgentEnd:
 		e.child(c)

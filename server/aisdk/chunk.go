@@ -85,6 +85,18 @@ type Metadata struct {
 // Encode returns the chunk as JSON.
 func (c *Chunk) Encode() ([]byte, error) { return session.Encode(c) }
 
+// Compacted is the data part that divides a conversation: the model is sent what came
+// before it only in a shorter form.
+type Compacted struct {
+	Kind session.CompactionKind `json:"kind"`
+	// Kept is the number of messages before it, also those that people do not see, that the
+	// model is sent as they were.
+	Kept int `json:"kept,omitempty"`
+	// TokensBefore and TokensAfter are the sizes of the prompt, as far as they are known.
+	TokensBefore int64 `json:"tokensBefore,omitempty"`
+	TokensAfter  int64 `json:"tokensAfter,omitempty"`
+}
+
 // encoded returns the JSON of a value that always encodes.
 func encoded(value any) json.RawMessage {
 	raw, err := session.Encode(value)

@@ -28,12 +28,16 @@
 // is then a data part, and the call's output {"approvalId","approved","reason"}, given
 // with addToolOutput, is the decision.
 //
+// The output of a call whose result is too large for the conversation is its beginning and
+// its end; data-evicted says where the whole is.
+//
 // # Data parts
 //
 //	data-subagent       progress of a called agent; the part's id is the agent's session id
 //	data-subagent-text  (transient) a piece of its text
 //	data-output         the structured output
 //	data-state-patch    (transient) changes of custom state, RFC 6902
+//	data-evicted        where a large result is: a [Whole]; the part's id is that of the call
 //	data-approval       an approval, for clients that do not name version 6 or 7
 //	data-dropped        (transient) parts to remove, because a model call was retried
 //	data-<name>         an event of the application

@@ -2,6 +2,7 @@ package aisdk
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 
 	"github.com/helixagents/helix/session"
@@ -40,7 +41,16 @@ type Encoder struct {
 	// client run them.
 	done   map[string]bool
 	abort  *Chunk // set once the run was stopped
-	nobody bool   // the run waits, but not for a person
+	marks  []mark
+	nobody bool // the run waits, but not for a person
+}
+
+// mark is a marker that is not shown yet. It is on the stream before it is committed, and a
+// process that dies in between leaves one that never became part of the conversation. The
+// next step starts after the commit.
+type mark struct {
+	message session.Message
+	at      int // how many messages are before it
 }
 
 // step is the part of the current step that the client has seen.
@@ -73,9 +83,13 @@ type call struct {
 	decided   bool // whether it is omitted
 	omitted   bool
 	output    json.RawMessage
+	located   bool // the client was told where the whole output is
 	approval  string
 	answered  bool
 	input     json.RawMessage
+	// question is the latest question that the call has asked.
+	question      *stream.Question
+	questionState string
 }
 
 // NewEncoder starts a message, or continues one that the client has.
@@ -116,9 +130,13 @@ func (e *Encoder) Encode(sequence int64, c *stream.Chunk) []Chunk {
 // own encodes a chunk of the session itself.
 func (e *Encoder) own(sequence int64, c *stream.Chunk) {
 	switch c.Kind {
+	case stream.InputReceived:
+		e.holdMarks(c)
 	case stream.StepStarted:
+		e.showMarks()
 		e.startStep(c)
 	case stream.StepDiscarded:
+		e.dropMarks(c)
 		e.discard(c)
 	case stream.TextDelta:
 		e.addText(PartText, c.Delta)
@@ -142,7 +160,9 @@ func (e *Encoder) own(sequence int64, c *stream.Chunk) {
 			e.endEarlier(c)
 			return
 		}
-		e.end(e.ended(c), c.Result, c.Error)
+		k := e.ended(c)
+		e.locate(k, c.Evicted())
+		e.end(k, c.Result, c.Error)
 	case stream.ApprovalRequest:
 		e.requestApproval(e.announce(c.CallID, c.Tool, given(c)), c.ApprovalID)
 	case stream.SubAgentStart, stream.SubAgentEnd:
@@ -152,6 +172,14 @@ func (e *Encoder) own(sequence int64, c *stream.Chunk) {
 			e.data(Chunk{Type: DataPrefix + "state-patch", Data: encoded(c.Patches), Transient: true})
 		}
 	case stream.Custom:
+		if q := c.AsQuestion(); q != nil {
+			e.asksHere(c, q)
+			return
+		}
+		if c.Name == stream.CompactingName || c.Name == stream.CompactedName {
+			e.compacts(c)
+			return
+		}
 		e.data(Chunk{Type: DataPrefix + c.Name, ID: eventID(sequence), Data: orNull(c.Data)})
 	case stream.Suspended:
 		e.suspended(c)
@@ -196,6 +224,61 @@ func (e *Encoder) data(c Chunk) {
 	if e.cfg.shows(&c) {
 		e.emit(c)
 	}
+}
+
+func (e *Encoder) holdMarks(c *stream.Chunk) {
+	for i := range c.Messages {
+		if c.Messages[i].Compaction() != nil && c.MessageCount != nil {
+			e.marks = append(e.marks, mark{c.Messages[i], *c.MessageCount + i})
+		}
+	}
+}
+
+func (e *Encoder) showMarks() {
+	for i := range e.marks {
+		e.divide(&e.marks[i].message)
+	}
+	e.marks = nil
+}
+
+// dropMarks drops the markers that were not committed, if the chunk says how many messages
+// were.
+func (e *Encoder) dropMarks(c *stream.Chunk) {
+	if c.MessageCount != nil {
+		e.marks = slices.DeleteFunc(e.marks, func(m mark) bool { return m.at >= *c.MessageCount })
+	}
+}
+
+// divide emits a data part in the place of a marker. What stands in the place of the
+// conversation before it is for the model, not for people.
+func (e *Encoder) divide(m *session.Message) {
+	what := m.Compaction()
+	if what == nil {
+		return
+	}
+	e.endText()
+	e.data(Chunk{Type: DataPrefix + "compacted", ID: m.ID, Data: encoded(Compacted{
+		Kind: what.Kind, Kept: what.Kept, TokensBefore: what.TokensBefore, TokensAfter: what.TokensAfter,
+	})})
+}
+
+// compacts tells that a summary is being made, and, if it led to nothing, that it no longer
+// is. What it leads to is shown by the divider. None of it is part of the message.
+func (e *Encoder) compacts(c *stream.Chunk) {
+	var what struct {
+		MarkerID     string                 `json:"markerId,omitempty"`
+		Kind         session.CompactionKind `json:"kind,omitempty"`
+		TokensBefore int64                  `json:"tokensBefore,omitempty"`
+		Reason       string                 `json:"reason,omitempty"`
+		Code         session.Code           `json:"code,omitempty"`
+	}
+	if json.Unmarshal(c.Data, &what) != nil || what.MarkerID != "" {
+		return
+	}
+	if what.Code != "" { // the reason may be what the model's provider said
+		what.Reason = e.cfg.ErrorText(&session.Error{Code: what.Code, Message: what.Reason})
+	}
+	e.data(Chunk{Type: DataPrefix + stream.CompactingName, Data: encoded(what), Transient: true})
 }
 
 func (e *Encoder) file(url, mediaType string) {
@@ -261,6 +344,9 @@ func (e *Encoder) endText() {
 // Finish ends the message according to the run's last item.
 func (e *Encoder) Finish(item stream.Item) []Chunk {
 	e.out = nil
+	if item.Frame == stream.FrameEnd { // of a run that failed it is not known whether they were committed
+		e.showMarks()
+	}
 	meta := &Metadata{SessionID: e.cfg.SessionID, RunID: e.cfg.RunID}
 	finish := Chunk{Type: TypeFinish, Metadata: meta, FinishReason: "stop"}
 	waits := item.Frame == stream.FrameEnd && item.End != nil && item.End.Status == stream.EndPaused

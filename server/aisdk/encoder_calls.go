@@ -2,6 +2,7 @@ package aisdk
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -96,10 +97,14 @@ func (e *Encoder) endEarlier(c *stream.Chunk) {
 		CallID    string          `json:"toolCallId"`
 		Tool      string          `json:"toolName"`
 		Output    json.RawMessage `json:"output,omitempty"`
+		Whole     *Whole          `json:"evicted,omitempty"`
 		Error     string          `json:"errorText,omitempty"`
 	}{MessageID: c.MessageID, CallID: c.CallID, Tool: c.Tool, Output: e.cfg.result(c.Result)}
 	if c.Error != nil {
 		ended.Error = c.Error.Message
+	}
+	if of := c.Evicted(); of != nil && !e.cfg.OmitToolResults {
+		ended.Whole = newWhole(c.CallID, of)
 	}
 	e.data(Chunk{Type: DataPrefix + "tool-end", Data: encoded(ended), Transient: true})
 }
@@ -110,12 +115,15 @@ func (e *Encoder) Continue(waiting []session.Pending) {
 	e.past = true
 	for i := range waiting {
 		p := &waiting[i]
-		k := e.remember(p.CallID, p.Tool)
+		k := e.remember(p.Call(), p.Tool)
 		k.available, k.input, k.approval = true, p.Input, p.ApprovalID
+		if p.Kind == session.PendingQuestion {
+			k.question, k.questionState, k.approval = questionOf(p), questionWaiting, p.CallID
+		}
 		if p.SessionID == e.cfg.SessionID {
 			e.step.calls = append(e.step.calls, k)
 		} else {
-			k.agent = ""
+			k.agent = p.SessionID
 			e.step.nested = append(e.step.nested, k)
 		}
 	}
@@ -127,14 +135,14 @@ func (e *Encoder) requestApproval(k *call, approvalID string) {
 	}
 	k.approval = approvalID
 	if e.cfg.Version == V5 {
-		e.emitApproval(k, Chunk{Type: DataPrefix + "approval", ID: approvalID, Data: k.approvalData("requested")})
+		e.emitAbout(k, Chunk{Type: DataPrefix + "approval", ID: approvalID, Data: k.approvalData("requested")})
 		return
 	}
 	e.emitFor(k, Chunk{Type: TypeApprovalRequest, CallID: k.id, ApprovalID: approvalID})
 }
 
-// emitApproval emits the data part about an approval, unless it or the call is omitted.
-func (e *Encoder) emitApproval(k *call, c Chunk) {
+// emitAbout emits a data part about a call, unless the part or the call is omitted.
+func (e *Encoder) emitAbout(k *call, c Chunk) {
 	if e.cfg.shows(&c) {
 		e.emitFor(k, c)
 	}
@@ -152,6 +160,7 @@ func (e *Encoder) end(k *call, result json.RawMessage, failure *session.Error) {
 	if k.final {
 		return
 	}
+	e.endQuestion(k)
 	k.final = true
 	if k.hidden {
 		if failure == nil && k.input != nil {
@@ -175,7 +184,7 @@ func (e *Encoder) end(k *call, result json.RawMessage, failure *session.Error) {
 		if denied {
 			state = "denied"
 		}
-		e.emitApproval(k, Chunk{Type: DataPrefix + "approval", ID: k.approval, Data: k.approvalData(state)})
+		e.emitAbout(k, Chunk{Type: DataPrefix + "approval", ID: k.approval, Data: k.approvalData(state)})
 	}
 	switch {
 	case denied && e.cfg.Version != V5:
@@ -206,7 +215,7 @@ func (e *Encoder) suspended(c *stream.Chunk) {
 	own := map[string]bool{}
 	for i := range told.Pending {
 		p := &told.Pending[i]
-		own[p.CallID] = true
+		own[p.Call()] = true
 		if c.AgentID == e.cfg.SessionID || p.SessionID != e.cfg.SessionID { // only the session itself may report its own calls
 			e.await(p)
 		}
@@ -231,21 +240,35 @@ func (e *Encoder) emitWaiting(forPerson map[string]bool) {
 
 // await shows a call that waits for a person.
 func (e *Encoder) await(p *session.Pending) {
-	k := e.calls[p.CallID]
+	k := e.calls[p.Call()]
 	switch {
 	case k != nil && k.final:
 		return
 	case p.SessionID == e.cfg.SessionID:
-		k = e.announce(p.CallID, p.Tool, orNull(p.Input))
+		k = e.announce(p.Call(), p.Tool, orNull(p.Input))
 	case k == nil:
-		k = e.nest(p.CallID, p.Tool, p.SessionID, orNull(p.Input))
-	case k.agent == e.cfg.SessionID:
+		k = e.nest(p.Call(), p.Tool, p.SessionID, orNull(p.Input))
+	case !k.isOf(e, p.SessionID):
 		return
 	}
-	if p.Kind == session.PendingApproval {
+	switch p.Kind {
+	case session.PendingApproval:
 		e.requestApproval(k, p.ApprovalID)
+	case session.PendingQuestion:
+		e.ask(k, questionOf(p), questionWaiting)
 	}
 }
+
+// isOf reports whether an agent below the session may say that a call waits: it made the
+// call, or one of them works for the other on another server. A remote agent's waiting calls
+// are listed as its own, at any depth.
+func (k *call) isOf(e *Encoder, agent string) bool {
+	return k.agent != e.cfg.SessionID && (k.agent == agent || relayedBy(agent, k.agent) || relayedBy(k.agent, agent))
+}
+
+// relayedBy reports whether an agent works on another server, for the remote agent that the
+// session standIn relays; see [session.NewPeerID].
+func relayedBy(agent, standIn string) bool { return strings.HasPrefix(agent, standIn+"@peer") }
 
 // nest shows a call of a sub-agent that waits, as a part of the session's message.
 func (e *Encoder) nest(id, tool, agent string, input json.RawMessage) *call {

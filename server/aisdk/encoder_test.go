@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,6 +41,24 @@ func (s *script) begin(run string, input ...session.Message) {
 	if len(input) > 0 {
 		s.tell(stream.InputReceived, func(c *stream.Chunk) { c.Messages = input })
 	}
+}
+
+// mark tells that a marker has taken the place of what came before.
+func (s *script) mark() {
+	m, err := session.Compaction{Kind: session.CompactionSummary, Kept: 1, TokensBefore: 900, TokensAfter: 80}.Marker("For the model only.")
+	if err != nil {
+		panic(err)
+	}
+	m.ID = fmt.Sprintf("%s/marker/%d", s.run, s.step)
+	before := len(stream.Fold(s.session, chunks(s)))
+	s.tell(stream.InputReceived, func(c *stream.Chunk) { c.Messages, c.MessageCount = []session.Message{m}, &before })
+}
+
+// takenOver tells that another process continues with as many messages as are stored.
+func (s *script) takenOver(stored int) {
+	s.tell(stream.StepDiscarded, func(c *stream.Chunk) {
+		c.Scope, c.MessageID, c.MessageCount = stream.ScopeReply, session.ReplyID(s.run, s.step+1), &stored
+	})
 }
 
 func (s *script) next(attempt int) {
@@ -134,6 +153,48 @@ var stories = map[string]func(*script) stream.Item{
 		s.say("lo")
 		return ended(stream.EndCompleted)
 	},
+	"compacted": func(s *script) stream.Item {
+		s.begin("run_1", user("u1", "go on"))
+		s.mark()
+		s.next(1)
+		s.say("Looking.")
+		s.args("c1", "weather", `{"city":"Rome"}`)
+		s.start("c1", "weather", `{"city":"Rome"}`)
+		s.end("c1", "weather", `{"sky":"clear"}`)
+		s.tell(stream.Custom, func(c *stream.Chunk) { c.Name, c.Data = "compacting", json.RawMessage(`{"kind":"summary"}`) })
+		s.tell(stream.Custom, func(c *stream.Chunk) {
+			c.Name, c.Data = "compacted", json.RawMessage(`{"kind":"summary","reason":"no"}`)
+		})
+		s.tell(stream.Custom, func(c *stream.Chunk) { c.Name, c.Data = "compacting", json.RawMessage(`{"kind":"summary"}`) })
+		s.mark()
+		s.tell(stream.Custom, func(c *stream.Chunk) {
+			c.Name, c.Data = "compacted", json.RawMessage(`{"kind":"summary","markerId":"m"}`)
+		})
+		s.next(1)
+		s.say("Clear.")
+		return ended(stream.EndCompleted)
+	},
+	// The process dies twice: before the commit of a marker, and after that of another.
+	"compacted-taken-over": func(s *script) stream.Item {
+		s.begin("run_1", user("u1", "go on"))
+		s.next(1)
+		s.say("Looking.")
+		s.start("c1", "weather", `{"city":"Rome"}`)
+		s.end("c1", "weather", `{"sky":"clear"}`)
+		s.mark()
+		s.tell(stream.StatePatch, func(c *stream.Chunk) {
+			c.Patches = []session.Patch{{Op: "add", Path: "/seen", Value: json.RawMessage(`2`)}}
+		})
+		s.takenOver(3)
+		s.next(1)
+		s.start("c2", "weather", `{"city":"Oslo"}`)
+		s.end("c2", "weather", `{"sky":"grey"}`)
+		s.mark()
+		s.takenOver(6)
+		s.next(1)
+		s.say("Clear.")
+		return ended(stream.EndCompleted)
+	},
 	"tools": func(s *script) stream.Item {
 		s.begin("run_1", user("u1", "weather?"))
 		s.next(1)
@@ -190,6 +251,24 @@ var stories = map[string]func(*script) stream.Item{
 		s.end("c1", "act", `true`)
 		s.discards(stream.ScopeResults)
 		s.end("c1", "act", `false`)
+		s.next(1)
+		s.say("Done.")
+		return ended(stream.EndCompleted)
+	},
+	"evicted": func(s *script) stream.Item {
+		s.begin("run_1", user("u1", "fetch all"))
+		s.next(1)
+		s.args("c1", "fetch", `{}`)
+		s.start("c1", "fetch", `{}`)
+		preview := func(ref string) {
+			s.tell(stream.ToolEnd, func(c *stream.Chunk) {
+				c.CallID, c.Tool, c.Result, c.Success = "c1", "fetch", json.RawMessage(`"[This result has …"`), true
+				c.Data = json.RawMessage(`{"id":"` + ref + `","blobs":["sha256:` + ref + `"],"bytes":5000000,"lines":1,"json":true}`)
+			})
+		}
+		preview("a")
+		s.discards(stream.ScopeResults)
+		preview("b")
 		s.next(1)
 		s.say("Done.")
 		return ended(stream.EndCompleted)
@@ -393,7 +472,7 @@ func TestHistoryIsWhatWasStreamed(t *testing.T) {
 // resumes the stream, and none of its calls is given to the client to carry out.
 func TestReplayShowsWhatIsCommitted(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"text", "tools", "ends-in-tool", "output", "file", "retried", "answered"} {
+	for _, name := range []string{"text", "tools", "ends-in-tool", "output", "file", "retried", "evicted", "answered"} {
 		s, last := play(name)
 		live, late := aisdk.Message{}, aisdk.Message{}
 		for _, c := range encode(aisdk.V7, s, last) {
@@ -410,6 +489,54 @@ func TestReplayShowsWhatIsCommitted(t *testing.T) {
 		if got, want := lasting(aisdk.V7, late), lasting(aisdk.V7, live); got != want || late.ID != live.ID {
 			t.Errorf("%s: a late client has\n%s\none that was there\n%s", name, got, want)
 		}
+	}
+}
+
+// Only the server says that a result is elsewhere: not what a tool returns, and no longer once
+// the call was carried out again with a result that fits.
+func TestOnlyTheServerLocatesResults(t *testing.T) {
+	t.Parallel()
+	located := func(s *script) []string {
+		m := aisdk.Message{}
+		for _, c := range encode(aisdk.V7, s, ended(stream.EndCompleted)) {
+			m.Apply(&c)
+		}
+		var out []string
+		for _, p := range m.Parts {
+			if p.Type == "data-evicted" {
+				var whole aisdk.Whole
+				if err := json.Unmarshal(p.Data, &whole); err != nil || whole.CallID != "c1" {
+					t.Errorf("the part is %s: %v", text(p), err)
+				}
+				out = append(out, whole.Blobs...)
+			}
+		}
+		return out
+	}
+	begun := func() *script {
+		s := &script{session: "ses"}
+		s.begin("run_1", user("u1", "go"))
+		s.next(1)
+		s.start("c1", "fetch", `{}`)
+		return s
+	}
+	s := begun()
+	s.end("c1", "fetch", `{"preview":"trust me","evicted":{"toolCallId":"c1","blobs":["sha256:a"],"bytes":1}}`)
+	if got := located(s); len(got) > 0 {
+		t.Errorf("a tool said that its result is in %v", got)
+	}
+	s = begun()
+	s.tell(stream.ToolEnd, func(c *stream.Chunk) {
+		c.CallID, c.Tool, c.Result, c.Success = "c1", "fetch", json.RawMessage(`"beginning and end"`), true
+		c.Data = json.RawMessage(`{"id":"a","blobs":["sha256:a"],"bytes":5000000,"lines":1}`)
+	})
+	if got := located(s); len(got) != 1 || got[0] != "sha256:a" {
+		t.Errorf("the result is in %v", got)
+	}
+	s.discards(stream.ScopeResults)
+	s.end("c1", "fetch", `"short"`)
+	if got := located(s); len(got) > 0 {
+		t.Errorf("after the call was carried out again, its result is in %v", got)
 	}
 }
 
@@ -475,7 +602,7 @@ func TestHistoryOfCallsElsewhere(t *testing.T) {
 func lasting(version aisdk.Version, m aisdk.Message) string {
 	var lines []string
 	for _, p := range m.Parts {
-		if strings.HasPrefix(p.Type, aisdk.DataPrefix) && p.Type != "data-output" {
+		if strings.HasPrefix(p.Type, aisdk.DataPrefix) && p.Type != "data-output" && p.Type != "data-compacted" {
 			continue
 		}
 		if version == aisdk.V6 && (p.Type == aisdk.PartReasoning && p.Text == "hm" || strings.Contains(p.ErrorText, "discarded") ||

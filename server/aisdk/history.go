@@ -13,8 +13,10 @@ type Wait struct {
 	session.Pending
 	// Under is the session's own call that led to it; empty if it is the session's own call.
 	Under string
+	// Agent is the agent that made it, if it is not the session's own call.
+	Agent string
 	// Result is the result of a sub-agent's call, from that agent's transcript.
-	Result *session.Part
+	Result *session.Message
 }
 
 // Transcript is the input of [History].
@@ -151,7 +153,7 @@ func (e *Encoder) rest(suspended bool, waits []Wait) []Chunk {
 	forPerson := map[string]bool{}
 	for i := range waits {
 		if waits[i].Open() {
-			forPerson[waits[i].CallID] = true
+			forPerson[waits[i].Call()] = true
 		}
 	}
 	switch {
@@ -179,14 +181,16 @@ func (e *Encoder) Replay(messages []session.Message, waits []Wait) []Chunk {
 			}
 		}
 	}
-	byCall := map[string]*Wait{}
+	byCall := map[string][]*Wait{}
 	for i := range waits {
-		byCall[waits[i].CallID] = &waits[i]
+		byCall[waits[i].Call()] = append(byCall[waits[i].Call()], &waits[i])
 	}
 	var before *session.Message
 	for i := range messages {
 		m := &messages[i]
 		if m.Role != session.RoleAssistant {
+			e.divide(m)
+			e.showSkill(m)
 			continue
 		}
 		if before != nil && before.RunID != m.RunID && !resumed(before, results) {
@@ -228,14 +232,14 @@ func (e *Encoder) replyParts(m *session.Message) {
 	e.endText()
 }
 
-func (e *Encoder) replyResults(m *session.Message, results map[string]*session.Message, waits map[string]*Wait) {
+func (e *Encoder) replyResults(m *session.Message, results map[string]*session.Message, waits map[string][]*Wait) {
 	for _, part := range m.Calls() {
 		k := e.calls[part.CallID]
-		if wait := waits[part.CallID]; wait != nil {
+		for _, wait := range waits[part.CallID] {
 			e.asked(k, wait)
 		}
 		if r := results[part.CallID]; r != nil {
-			e.endWith(k, &r.Parts[0])
+			e.endWith(k, r)
 		}
 	}
 }
@@ -248,14 +252,20 @@ func (e *Encoder) replyNested(m *session.Message, waits []Wait) {
 	}
 	for i := range waits {
 		w := &waits[i]
-		if w.Under == "" || !made[w.Under] || e.calls[w.CallID] != nil {
+		if w.Under == "" || !made[w.Under] || e.calls[w.Call()] != nil {
 			continue
 		}
 		if !e.history && (w.Result != nil || !w.Open()) {
-			e.knowDone(w.CallID)
+			e.knowDone(w.Call())
 		}
-		k := e.nest(w.CallID, w.Tool, w.SessionID, orNull(w.Input))
-		e.asked(k, w)
+		e.childOf(w.SessionID, w.Agent)
+		k := e.nest(w.Call(), w.Tool, w.SessionID, orNull(w.Input))
+		for j := i; j < len(waits); j++ { // it may have asked several questions
+			if waits[j].Call() == w.Call() && waits[j].SessionID == w.SessionID {
+				e.asked(k, &waits[j])
+				w = &waits[j]
+			}
+		}
 		switch {
 		case w.Result != nil:
 			e.endWith(k, w.Result)
@@ -265,8 +275,8 @@ func (e *Encoder) replyNested(m *session.Message, waits []Wait) {
 	}
 }
 
-// doneElsewhere is the output of a call that was approved here and ran on another server,
-// which has its result.
+// doneElsewhere is the output of a call that was approved, or got its answer, here and ran
+// on another server, which has its result.
 var doneElsewhere = json.RawMessage(`{"status":"done"}`)
 
 // outcome returns the outcome of a call, as far as its answer determines it.
@@ -277,7 +287,7 @@ func (w *Wait) outcome(k *call) (*call, json.RawMessage, *session.Error) {
 		return k, nil, errLeftOpen
 	case r.Kind == session.PendingApproval && !r.Approved:
 		return k, nil, &session.Error{Code: session.CodeToolDenied, Message: "the call was not approved by the user"}
-	case r.Kind == session.PendingApproval:
+	case r.Kind == session.PendingApproval, r.Kind == session.PendingQuestion:
 		return k, doneElsewhere, nil
 	case r.Error != "":
 		return k, nil, &session.Error{Code: session.CodeToolFailed, Message: r.Error}
@@ -285,8 +295,12 @@ func (w *Wait) outcome(k *call) (*call, json.RawMessage, *session.Error) {
 	return k, r.Result, nil
 }
 
-// asked shows the approval of a call.
+// asked shows the approval, or the question, of a call.
 func (e *Encoder) asked(k *call, w *Wait) {
+	if w.Kind == session.PendingQuestion {
+		e.askedQuestion(k, w)
+		return
+	}
 	if w.Kind != session.PendingApproval || (!w.Open() && w.Response == nil) {
 		return
 	}
@@ -297,10 +311,12 @@ func (e *Encoder) asked(k *call, w *Wait) {
 	}
 }
 
-func (e *Encoder) endWith(k *call, p *session.Part) {
+func (e *Encoder) endWith(k *call, m *session.Message) {
+	p := &m.Parts[0]
 	var result json.RawMessage
 	if p.Error == nil {
 		result = p.ResultJSON()
+		e.locate(k, m.Evicted())
 	}
 	e.end(k, result, p.Error)
 }

@@ -17,6 +17,9 @@ import (
 func anyTurn(t *rapid.T, s *script) stream.Item {
 	s.begin("run_1", user("u1", "go"))
 	for n := range rapid.IntRange(1, 4).Draw(t, "steps") {
+		if rapid.IntRange(0, 3).Draw(t, "marker") == 0 {
+			s.mark()
+		}
 		attempt := 1
 		for ; rapid.IntRange(0, 2).Draw(t, "retried") == 0; attempt++ {
 			s.next(attempt)

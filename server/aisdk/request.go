@@ -51,9 +51,12 @@ type Request struct {
 	// Helix.
 	Agent string `json:"agent,omitempty"`
 	// AbandonPending continues without the answers that the session waits for.
-	AbandonPending bool              `json:"abandonPending,omitempty"`
-	Tags           []string          `json:"tags,omitempty"`
-	Metadata       map[string]string `json:"metadata,omitempty"`
+	AbandonPending bool `json:"abandonPending,omitempty"`
+	// Skills are the names of skills that the agent loads before it replies to a new message,
+	// at most 16.
+	Skills   []string          `json:"skills,omitempty"`
+	Tags     []string          `json:"tags,omitempty"`
+	Metadata map[string]string `json:"metadata,omitempty"`
 
 	limits Limits
 }
@@ -104,7 +107,7 @@ func (r *Request) UnmarshalJSON(data []byte) error {
 // maxUIMessageID allows for the id of a user's message with the suffix of its reply.
 const maxUIMessageID = 2 * session.MaxIDBytes
 
-var requestFields = []string{"id", "messages", "trigger", "messageId", "agent", "abandonPending", "tags", "metadata"}
+var requestFields = []string{"id", "messages", "trigger", "messageId", "agent", "abandonPending", "skills", "tags", "metadata"}
 
 func (r *Request) read(s *request.Scanner) error {
 	var last message
@@ -122,6 +125,8 @@ func (r *Request) read(s *request.Scanner) error {
 			r.Agent, err = s.ID()
 		case "abandonPending":
 			r.AbandonPending, err = s.Bool()
+		case "skills":
+			r.Skills, err = s.Skills()
 		case "tags":
 			r.Tags, err = s.Tags(r.limits.Tags)
 		case "metadata":
@@ -401,6 +406,7 @@ func (r *Request) Input() (session.Message, error) {
 	if len(m.Parts) == 0 {
 		return m, session.Invalid("messages", "end in one without text or files")
 	}
+	m = m.WithSkills(r.Skills...)
 	err := m.Check()
 	return m, err
 }
@@ -462,17 +468,22 @@ func (p *Part) Shows(input json.RawMessage) bool {
 // native approvals: an object with approvalId, approved and an optional reason. It reports
 // whether the output has that form.
 func (p *Part) Decision() (helix.Submission, bool) {
+	said := p.decided()
+	if said == nil {
+		return helix.Submission{}, false
+	}
+	return (&Part{CallID: p.CallID, State: StateApprovalResponded, Approval: said}).Submission(), true
+}
+
+// decided returns the approval or denial in the output of a tool part, or nil.
+func (p *Part) decided() *Approval {
 	var said struct {
 		ApprovalID string `json:"approvalId"`
 		Approved   *bool  `json:"approved"`
 		Reason     string `json:"reason"`
 	}
 	if p.State != StateOutputAvailable || json.Unmarshal(p.Output, &said) != nil || said.Approved == nil {
-		return helix.Submission{}, false
+		return nil
 	}
-	decided := Part{
-		CallID: p.CallID, State: StateApprovalResponded,
-		Approval: &Approval{ID: said.ApprovalID, Approved: said.Approved, Reason: said.Reason},
-	}
-	return decided.Submission(), true
+	return &Approval{ID: said.ApprovalID, Approved: said.Approved, Reason: said.Reason}
 }

@@ -1,6 +1,10 @@
 package wire
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/helixagents/helix/skill"
+)
 
 // Agents answers GET /agents.
 type Agents struct {
@@ -38,3 +42,12 @@ type Tool struct {
 	Kind        ToolKind        `json:"kind"`
 	InputSchema json.RawMessage `json:"inputSchema"`
 }
+
+// Skills answers GET /agents/{name}/skills.
+type Skills struct {
+	// Items are the skills that the agent has for the user, sorted by name.
+	Items []Skill `json:"items"`
+}
+
+// Skill describes a skill of an agent.
+type Skill skill.Metadata

@@ -12,6 +12,8 @@ type ChatSubmit struct {
 	Result     json.RawMessage `json:"result,omitempty"`
 	Error      string          `json:"error,omitempty"`
 	Approval   *Approval       `json:"approval,omitempty"`
+	Answer     json.RawMessage `json:"answer,omitempty"`
+	Declined   bool            `json:"declined,omitempty"`
 	ApprovalID string          `json:"approvalId,omitempty"`
 	Approved   *bool           `json:"approved,omitempty"`
 	Reason     string          `json:"reason,omitempty"`

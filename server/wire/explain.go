@@ -39,6 +39,7 @@ var sentences = map[session.Code]string{
 	session.CodeCrashLoop:    "The server crashed several times while it worked on this, so the run was ended.",
 	session.CodeCancelled:    "The run was stopped.",
 	session.CodeHook:         "The application refused to continue.",
+	session.CodeExtension:    "A part that the agent cannot work without is not available. Try again in a moment.",
 	session.CodeUnknownAgent: "This server does not have the agent of this conversation.",
 	session.CodeRemote:       "The agent runs on another server, which cannot be reached.",
 	session.CodeNotSupported: "This server cannot do that.",

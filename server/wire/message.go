@@ -20,6 +20,8 @@ type UserMessage struct {
 	Role session.Role `json:"role,omitempty"`
 	// Parts are the message's texts and files, in order.
 	Parts []UserPart `json:"parts"`
+	// Skills are the names of skills that the agent loads before it replies, at most 16.
+	Skills []string `json:"skills,omitempty"`
 }
 
 // UserPart is a text or a file.
@@ -43,11 +45,15 @@ func Text(text string) Messages {
 // FromMessage converts a message for sending. It refuses a message that is not the user's,
 // or that has parts other than texts and files.
 func FromMessage(m *session.Message) (UserMessage, error) {
-	out := UserMessage{ID: m.ID, Role: session.RoleUser, Parts: make([]UserPart, len(m.Parts))}
+	out := UserMessage{ID: m.ID, Role: session.RoleUser, Parts: make([]UserPart, len(m.Parts)), Skills: m.Skills()}
+	labels := len(m.Metadata)
+	if out.Skills != nil {
+		labels--
+	}
 	switch {
 	case m.Role != session.RoleUser && m.Role != "":
 		return out, session.Invalid("message role", "is %q, but only a user's message can be sent", m.Role)
-	case len(m.Metadata) > 0 || len(m.Extra) > 0:
+	case labels > 0 || len(m.Extra) > 0:
 		return out, session.Invalid("message metadata", "cannot be sent to a server")
 	}
 	for i := range m.Parts {
@@ -66,7 +72,7 @@ func (m *UserMessage) Message() session.Message {
 	for i, p := range m.Parts {
 		out.Parts[i] = session.Part{Kind: p.Kind, Text: p.Text, URL: p.URL, MediaType: p.MediaType, Filename: p.Filename}
 	}
-	return out
+	return out.WithSkills(m.Skills...)
 }
 
 // UnmarshalJSON implements [json.Unmarshaler]. Use it only for trusted input: the server

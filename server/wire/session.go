@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"time"
+
 	"github.com/helixagents/helix/session"
 )
 
@@ -85,6 +87,36 @@ type Paused struct {
 	Status    session.Status `json:"status"`
 	// Was is the status before the pause.
 	Was session.Status `json:"was"`
+}
+
+// MaxCompact is how long a server works on a compaction, at least.
+const MaxCompact = 7 * time.Minute
+
+// Compact is the body of POST /sessions/{id}/compact, which shortens what the model is sent
+// of the conversation.
+type Compact struct {
+	// Force cuts as much as possible, also within the last turn.
+	Force bool `json:"force,omitempty"`
+}
+
+// Compacted is the response to a compaction and to a clear.
+type Compacted struct {
+	SessionID string `json:"sessionId"`
+	// Done is false if the conversation is as it was; Reason says why, and Code is the code
+	// of the error because of which a summary was not made.
+	Done   bool         `json:"done"`
+	Reason string       `json:"reason,omitempty"`
+	Code   session.Code `json:"code,omitempty"`
+	// Kind is what was done, or tried: summary, trim or clear. It is empty if there was
+	// nothing to do.
+	Kind session.CompactionKind `json:"kind,omitempty"`
+	// MarkerID is the id of the message that stands for what was cut.
+	MarkerID string `json:"markerId,omitempty"`
+	// Kept is the number of messages that are sent as they were.
+	Kept int `json:"kept,omitempty"`
+	// TokensBefore and TokensAfter are the sizes of the prompt, as far as they are known.
+	TokensBefore int64 `json:"tokensBefore,omitempty"`
+	TokensAfter  int64 `json:"tokensAfter,omitempty"`
 }
 
 // Deleted is the response to DELETE /sessions/{id}.

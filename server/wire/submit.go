@@ -7,21 +7,28 @@ import (
 )
 
 // Submit is the body of POST /submit-tool-result: the answer to a call that waits for a
-// person. It has exactly one of Result, Error and Approval. With a Kind, an approval is in
+// person. It has exactly one of Result, Error, Approval, Answer and Declined. With a Kind, an approval is in
 // the fields ApprovalID, Approved and Reason instead, which is the form of the TypeScript
 // framework.
 type Submit struct {
 	// SessionID is the session of the conversation, even if one of its sub-agents waits.
-	SessionID  string `json:"sessionId"`
+	SessionID string `json:"sessionId"`
+	// ToolCallID is the call, or the question that it asks.
 	ToolCallID string `json:"toolCallId"`
-	// Kind is optional: client-tool-result, with Result or Error, or approval-response, with
-	// ApprovalID, Approved and Reason. Fields of the other kind are then refused.
+	// Kind is optional: client-tool-result, with Result or Error, approval-response, with
+	// ApprovalID, Approved and Reason, or question, with Answer, or Declined and Reason. Fields
+	// of another kind are then refused. The kind question alone confirms that what a
+	// question's address is for was done.
 	Kind SubmitKind `json:"kind,omitempty"`
 	// Result is the result of a client tool.
 	Result json.RawMessage `json:"result,omitempty"`
 	// Error is the reason why there is no result, or why nobody could decide.
 	Error    string    `json:"error,omitempty"`
 	Approval *Approval `json:"approval,omitempty"`
+	// Answer is the answer to a question. Declined says that there will be none; Reason may
+	// say why.
+	Answer   json.RawMessage `json:"answer,omitempty"`
+	Declined bool            `json:"declined,omitempty"`
 	// ApprovalID and Approved are required with the kind approval-response, and only allowed
 	// with it; without a Kind use Approval.
 	ApprovalID string `json:"approvalId,omitempty"`
@@ -41,6 +48,7 @@ type SubmitKind string
 const (
 	SubmitResult   SubmitKind = "client-tool-result"
 	SubmitApproval SubmitKind = "approval-response"
+	SubmitAnswer   SubmitKind = "question"
 )
 
 // Approval is a person's decision on a call.

@@ -1,5 +1,5 @@
 // Requests outside of a conversation, and signing in.
-import { $ } from './dom.js';
+import { $, element } from './dom.js';
 
 const tokenKey = 'helix.token';
 
@@ -19,20 +19,32 @@ export async function get(path) {
 
 const tries = 10; // while the server is overloaded
 
-export async function getText(path, left = tries) {
+export async function getText(path) {
+  return (await getResponse(path)).text();
+}
+
+// download saves the contents of several paths, one after another, as one file. A link could not sign in.
+export async function download(paths, name) {
+  const contents = [];
+  for (const path of paths) contents.push(await (await getResponse(path)).blob());
+  const url = URL.createObjectURL(new Blob(contents, { type: 'application/octet-stream' }));
+  element('a', { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000); // once the browser has begun to save it
+}
+
+async function getResponse(path, left = tries) {
   const response = await ask(path, token());
   if (response.status === 401) {
     await login(token() ? 'Your token is not accepted any more.' : '');
-    return getText(path);
+    return getResponse(path);
   }
   if ((response.status === 429 || response.status === 503) && left > 1) {
     const seconds = Number(response.headers.get('retry-after')) || 1;
     await new Promise(over => setTimeout(over, seconds * 1000));
-    return getText(path, left - 1);
+    return getResponse(path, left - 1);
   }
-  const text = await response.text();
-  if (!response.ok) throw new Refusal(reason(text, response), response.status);
-  return text;
+  if (!response.ok) throw new Refusal(reason(await response.text(), response), response.status);
+  return response;
 }
 
 function ask(path, bearer) {
@@ -89,6 +101,6 @@ export function login(problem = '') {
 
 export function signOut() {
   sessionStorage.clear(); // including drafts
-  document.body.replaceChildren(); // a browser may show this page again as it was left
+  addEventListener('pagehide', () => document.body.replaceChildren()); // a browser may show this page again as it was left
   location.replace('/');
 }

@@ -1,9 +1,9 @@
 // The chat page. It uses the module /helix.js, which the server offers to every page. No build step.
 import { Conversation } from '/helix.js';
 import { $, keepFocus, nextAnswer, setText } from './dom.js';
-import { get, login, signOut, token } from './api.js';
+import { download, get, login, signOut, token } from './api.js';
 import { Approvals } from './approvals.js';
-import { about, Transcript } from './transcript.js';
+import { about, compactingNotice, Transcript } from './transcript.js';
 import { Lists } from './lists.js';
 import * as drafts from './drafts.js';
 
@@ -17,7 +17,14 @@ const desk = {
   approve: part => act(() => chat.approve(part)),
   deny: part => act(() => chat.deny(part)),
   result: (part, value) => act(() => chat.result(part, value)),
+  question: part => chat.question(part),
+  whole: part => chat.whole(part),
+  agent: () => agent.name,
+  reply: (part, answer) => answerTo(part, () => chat.reply(part, answer)),
+  decline: part => answerTo(part, () => chat.decline(part)),
   lookUp: part => { desk.approvals.lookUp(part.toolCallId); draw(); },
+  download: (tool, { blobs, json }) => act(() => download(
+    blobs.map(ref => `/sessions/${encodeURIComponent(chat.id)}/blobs/${encodeURIComponent(ref)}`), `${tool}.${json ? 'json' : 'txt'}`)),
   resume: () => act(() => chat.resume()),
   retry: () => act(() => chat.retry()),
   say: words => say(words),
@@ -43,6 +50,15 @@ async function act(work) {
     if (error.status === 401) await signInAgain();
     else if (!chat.failure || error.status) notice(error.message);
   }
+}
+
+// answerTo answers a question. One that still waits, because the answer was refused, gets the focus again.
+async function answerTo(part, work) {
+  const asked = chat.question(part)?.questionId;
+  notice('');
+  await act(work);
+  const card = document.querySelector(`#messages .card.waiting[data-key="${CSS.escape(part.toolCallId)}"]`);
+  if (card && chat.question(part)?.questionId === asked) card.querySelector('input, select, textarea, button').focus();
 }
 
 async function signInAgain() {
@@ -136,7 +152,7 @@ function agrees(activity, waiting) {
     case 'running':
       return false;
     case 'waiting':
-      return JSON.stringify(chat.waiting().map(part => part.toolCallId).sort()) === JSON.stringify(waiting.sort());
+      return JSON.stringify(chat.waiting().map(part => chat.question(part)?.questionId ?? part.toolCallId).sort()) === JSON.stringify(waiting.sort());
     case 'failed':
       return chat.status === 'error';
     default:
@@ -224,6 +240,10 @@ function draw(message) {
   drawConnection();
   if (message && !known.talking) lists.look(); // it runs
   known.talking = !!message || (busy && known.talking);
+  if (!!chat.compacting !== !!known.compacting) {
+    known.compacting = !!chat.compacting;
+    if (known.compacting) setText($('live'), `${compactingNotice}.`);
+  }
   if (state === known.state) return;
   if (known.state === 'sending' && state === 'streaming') drafts.sent(chat.id);
   announce(state, known.state);

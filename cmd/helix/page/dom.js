@@ -33,7 +33,7 @@ export function keepFocus(change) {
 
 // nextAnswer returns the first control of the first call that waits for the person.
 export function nextAnswer() {
-  return document.querySelector('#messages .card.waiting :is(input, button)');
+  return document.querySelector('#messages .card.waiting :is(input, select, textarea, button)');
 }
 
 // keyed shows items as children of a node: one child each, by key, in order. Existing children are updated

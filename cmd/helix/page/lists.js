@@ -67,7 +67,7 @@ export class Lists {
     this.draw();
     if (id !== this.id || looks !== this.looks) return; // something has happened since; the next poll tells
     this.listed = !!current; // the server knows it, and it may become too old for the list
-    this.news(current, waiting.items.filter(call => call.rootSessionId === id).map(call => call.call.toolCallId));
+    this.news(current, waiting.items.filter(call => call.rootSessionId === id).map(({ call }) => call.toolCallId));
   }
 
   draw() {

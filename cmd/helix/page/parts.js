@@ -1,6 +1,7 @@
 // How the parts of a message are shown.
 import { button, element } from './dom.js';
 import { visible } from './exact.js';
+import { lines, showQuestion } from './questions.js';
 
 // Part shows one part of a message and updates the display with as few changes as possible.
 export class Part {
@@ -22,18 +23,22 @@ export class Part {
       this.write(part.text);
       return;
     }
-    const approval = waits && part.state === 'approval-requested' ? desk.approvals.get(part.toolCallId) : undefined;
+    const asks = waits ? desk.question(part) : undefined;
+    const whole = wholeOf(part, desk);
+    const approval = waits && !asks && part.state === 'approval-requested' ? desk.approvals.get(part.toolCallId) : undefined;
     // Parts change by setting their fields, so a part with the same fields needs no update.
     const fields = [
       part.state, part.text, part.toolName, part.input, part.output, part.errorText, part.approval, part.data, part.url, waits,
-      approval?.whole, approval?.problem,
+      approval?.whole, approval?.problem, asks?.questionId, whole,
     ];
     if (this.fields?.every((field, i) => field === fields[i])) return;
     this.fields = fields;
-    const content = JSON.stringify([part, waits]);
+    const content = JSON.stringify([part, waits, asks, whole]);
     if (this.node !== undefined && content === this.content && approval?.whole === this.whole && approval?.problem === this.problem) return;
     Object.assign(this, { content, whole: approval?.whole, problem: approval?.problem });
-    const node = show(part, waits, desk, () => this.part);
+    // The card of a question stays as long as it waits, with what was typed.
+    const node = asks && this.question?.id === asks.questionId ? this.question.node : show(part, waits, desk, () => this.part);
+    if (asks) this.question = { id: asks.questionId, node };
     if (node && part.toolCallId) node.dataset.key = part.toolCallId;
     if (this.type === 'reasoning' && this.node?.open) node.open = true;
     this.node?.replaceWith(node);
@@ -72,9 +77,28 @@ function show(part, waits, desk, current) {
       return card('output', '', part.data);
     case 'data-subagent':
       return showSubAgent(part.data);
+    case 'data-skill_loaded':
+      return element('div', { className: 'divider', role: 'separator' }, `loaded skill ${visible(String(part.data?.name))}`);
+    case 'data-compacted':
+      return showDivider(part.data ?? {});
     default:
       return null;
   }
+}
+
+// What a divider says: the model is sent the conversation before it only in a shorter form, or not at all.
+const divides = {
+  summary: ['summarised for the model', 'The model is sent a summary of what is above'],
+  trim: ['shortened for the model', 'The model is sent large inputs and results of tools above cut'],
+  clear: ['cleared for the model', 'The model is sent nothing of what is above'],
+};
+
+function showDivider({ kind, kept, tokensBefore, tokensAfter }) {
+  const [what, long] = divides[kind] ?? ['compacted for the model', 'The model is sent what is above in a shorter form'];
+  const sizes = [tokensBefore, tokensAfter].filter(size => size > 0).map(size => size.toLocaleString());
+  const text = sizes.length > 0 ? `${what} · ${sizes.join(' → ')} tokens` : what;
+  const except = kept > 0 ? `, but for the last ${kept === 1 ? 'message' : `${kept.toLocaleString()} messages`} before it` : '';
+  return element('div', { className: 'divider', role: 'separator', ariaLabel: text, title: `${long}${except}. You still see all of it.` }, text);
 }
 
 // showFile shows a picture that came with the message. One on another server is a link: loading it would reveal
@@ -102,14 +126,29 @@ function showTool(part, waits, desk, current) {
   const below = prefix.test(part.toolName) && part.output?.status === 'waiting';
   const state = waits ? 'waits for you' : below ? 'waits' : states[part.state] ?? part.state;
   const title = visible(part.toolName.replace(prefix, ''));
+  const asks = waits ? desk.question(part) : undefined;
+  if (asks) {
+    return showQuestion(card(title, state), asks, desk.agent(), {
+      reply: answer => desk.reply(current(), answer), decline: () => desk.decline(current()),
+    });
+  }
   if (waits && part.state === 'approval-requested') return showApproval(card(title, state), part, desk, current);
   const asked = waits && Array.isArray(part.input?.options) ? part.input.question : undefined;
-  const shown = card(title, state, asked ?? part.input);
+  const shown = card(title, state, asked === undefined ? part.input : lines(asked));
   if (part.state === 'output-error' || part.state === 'output-denied') shown.classList.add('failed');
-  if (part.output !== undefined && !below) shown.append(value(part.output));
+  if (part.output !== undefined && !below) shown.append(loads.test(part.toolName) ? folded(part.output) : value(part.output));
+  const whole = wholeOf(part, desk);
+  if (whole) offer(shown, part, whole, desk);
   if (part.errorText) shown.append(element('div', { className: 'error' }, part.errorText));
   if (waits) question(shown, part, desk, current);
   return shown;
+}
+
+// The results of these tools are instructions for the model, which people need not read.
+const loads = /^(load_skill|read_skill_file)$/;
+
+function folded(of) {
+  return element('details', {}, element('summary', {}, 'what the model read'), value(of));
 }
 
 // showApproval shows a call that the user decides on with its whole input, and then lets them decide.
@@ -130,10 +169,25 @@ function showApproval(shown, part, desk, current) {
 }
 
 function showSubAgent(data) {
-  const tools = (data.tools ?? []).map(tool => `${tool.toolName} (${tool.state})`).join(', ');
+  const tools = (data.tools ?? []).map(tool => `${visible(tool.toolName)} (${tool.state})`).join(', ');
   return element('div', { className: 'nested' },
-    element('small', {}, `${data.agent} · ${data.status}${tools && ` · ${tools}`}`),
+    element('small', {}, `${visible(data.agent)} · ${data.status}${tools && ` · ${tools}`}`),
     element('div', { className: 'text' }, data.text ?? ''));
+}
+
+const blob = /^sha256:[0-9a-f]{64}$/;
+const mostBlobs = 64;
+
+// wholeOf returns where the whole of a large result is, of which the conversation has only the beginning and the end.
+function wholeOf(part, desk) {
+  if (part.type !== 'dynamic-tool' || part.state !== 'output-available') return undefined;
+  const whole = desk.whole(part);
+  return Array.isArray(whole?.blobs) && whole.blobs.length <= mostBlobs && whole.blobs.every(ref => blob.test(ref)) ? whole : undefined;
+}
+
+// offer lets the user download the whole of a large result.
+function offer(shown, { toolName }, whole, desk) {
+  actions(shown, button(`Download the whole result (${Number(whole.bytes).toLocaleString()} bytes)`, () => desk.download(toolName, whole)));
 }
 
 function card(title, state, input) {
@@ -154,7 +208,7 @@ function value(of) {
 function question(shown, part, desk, current) {
   shown.classList.add('waiting');
   if (Array.isArray(part.input?.options)) {
-    actions(shown, ...part.input.options.map(option => button(String(option), () => desk.result(current(), option))));
+    actions(shown, ...part.input.options.map(option => button(visible(String(option)), () => desk.result(current(), option))));
     return;
   }
   const field = element('input', { placeholder: 'your answer', ariaLabel: 'your answer' });

@@ -70,12 +70,13 @@ export class Transcript {
   // end shows what follows the messages.
   end(chat, agent, state) {
     const offers = state === 'idle' ? unused(agent, chat) : [];
-    const ending = JSON.stringify([agent.name, state, chat.failure, offers, chat.messages.length === 0]);
+    const compacts = state === 'streaming' && !!chat.compacting;
+    const ending = JSON.stringify([agent.name, state, compacts, chat.failure, offers, chat.messages.length === 0]);
     if (ending === this.ending) return;
     this.ending = ending;
     const all = [];
     if (chat.messages.length === 0) all.push(element('p', { className: 'about' }, about(agent)));
-    if (state === 'streaming') all.push(element('p', { className: 'working' }, 'Working …'));
+    if (state === 'streaming') all.push(element('p', { className: 'working' }, compacts ? `${compactingNotice} …` : 'Working …'));
     if (state === 'sending') all.push(element('p', { className: 'working' }, 'Sending …'));
     if (state === 'stopped') {
       all.push(standing('stopped', element('strong', {}, 'Stopped.'), ' What was said so far stays.', button('Resume', this.desk.resume)));
@@ -107,6 +108,9 @@ export class Transcript {
     node.scrollIntoView();
   }
 }
+
+// compactingNotice is shown while the model is asked for a summary.
+export const compactingNotice = 'Summarising the conversation for the model, which may take a minute';
 
 function standing(className, ...children) {
   const node = element('div', { className: `standing ${className}` }, ...children.filter(child => child));

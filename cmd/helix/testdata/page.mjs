@@ -26,6 +26,18 @@ const cases = {
     return page;
   },
 
+  async skills() {
+    const page = await talk("writer");
+    await say(page, "Write a haiku.");
+    await idle(page);
+    assert.match(await reply(page), /Rain on the harbour/);
+    assert.deepEqual(await cards(page), ["load_skill: done"]);
+    assert.equal(await page.locator(`${last} .divider`).textContent(), "loaded skill haiku");
+    await shot(page, "skill");
+    await remains(page);
+    return page;
+  },
+
   async "a tool of the client's"() {
     const page = await talk("assistant");
     await say(page, "Choose between tea and coffee.");

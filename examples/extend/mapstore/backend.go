@@ -18,20 +18,25 @@ type Config struct {
 	Clock func() time.Time
 }
 
-// Backend keeps sessions, streams and locks in maps. It is safe for concurrent use.
+// Backend keeps sessions, streams, blobs and locks in maps. It is safe for concurrent use.
 type Backend struct {
 	clock func() time.Time
 
-	mu        sync.Mutex // guards everything below
-	closed    bool
-	made      int64 // sessions ever made, see session.FirstEpoch
-	asked     int64 // calls that ever began to wait for a person
-	sessions  map[session.Key]*record
-	wakes     map[wakeKey]session.Wake
-	logs      map[session.Key]*log
-	locks     map[string]lock.Lock
-	changed   chan struct{} // closed, and replaced, when a stream changes
-	listeners map[*listener]bool
+	mu       sync.Mutex // guards everything below
+	closed   bool
+	made     int64 // sessions ever made, see session.FirstEpoch
+	asked    int64 // calls that ever began to wait for a person
+	sessions map[session.Key]*record
+	wakes    map[wakeKey]session.Wake
+	tasks    map[taskKey]*session.Task
+	logs     map[session.Key]*log
+	locks    map[string]lock.Lock
+	// bytes are those of blobs, by tenant and reference; references the sizes of each
+	// session's blobs, by reference.
+	bytes      map[session.Key]*kept
+	references map[session.Key]map[string]int64
+	changed    chan struct{} // closed, and replaced, when a stream changes
+	listeners  map[*listener]bool
 }
 
 var _ store.Backend = (*Backend)(nil)
@@ -42,13 +47,16 @@ func New(config Config) *Backend {
 		config.Clock = time.Now
 	}
 	return &Backend{
-		clock:     config.Clock,
-		sessions:  map[session.Key]*record{},
-		wakes:     map[wakeKey]session.Wake{},
-		logs:      map[session.Key]*log{},
-		locks:     map[string]lock.Lock{},
-		changed:   make(chan struct{}),
-		listeners: map[*listener]bool{},
+		clock:      config.Clock,
+		sessions:   map[session.Key]*record{},
+		wakes:      map[wakeKey]session.Wake{},
+		tasks:      map[taskKey]*session.Task{},
+		logs:       map[session.Key]*log{},
+		locks:      map[string]lock.Lock{},
+		bytes:      map[session.Key]*kept{},
+		references: map[session.Key]map[string]int64{},
+		changed:    make(chan struct{}),
+		listeners:  map[*listener]bool{},
 	}
 }
 

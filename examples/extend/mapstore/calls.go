@@ -32,11 +32,13 @@ func (r *record) resultOf(messageID, callID string) *session.Message {
 	return nil
 }
 
-// addCall adds a row. An existing one stays, because it may have a result.
+// addCall adds a row, or replaces one. A result stays.
 func (r *record) addCall(row session.Call, now time.Time) {
-	if r.call(row.MessageID, row.ID) == nil {
-		row.Begin(now)
+	row.Begin(now)
+	if was := r.call(row.MessageID, row.ID); was == nil {
 		r.calls = append(r.calls, call{row, now})
+	} else if was.Status != session.CallSettled {
+		*was = call{row, now}
 	}
 }
 
@@ -94,6 +96,36 @@ func (s *sessions) Settle(ctx context.Context, id string, fence session.Fence, s
 		return nil
 	})
 	return out, err
+}
+
+// Ask implements [session.Calls]. [session.Ask.Apply] decides; the store makes what it
+// decides one write.
+func (s *sessions) Ask(ctx context.Context, id string, fence session.Fence, ask session.Ask) error {
+	if err := ask.Check(); err != nil {
+		return err
+	}
+	ask.Call, ask.Pending = copied(ask.Call), copied(ask.Pending)
+	return s.edit(ctx, id, func(rec *record, now time.Time) error {
+		if err := rec.state.CheckFence(fence); err != nil {
+			return err
+		}
+		calls := make([]session.Call, len(rec.calls)) // of other messages, too; they stay as they are
+		for i := range rec.calls {
+			if rec.calls[i].MessageID == ask.Call.MessageID {
+				calls[i] = rec.calls[i].Call
+			}
+		}
+		changed, err := ask.Apply(id, calls)
+		if err != nil || len(changed) == 0 {
+			return err
+		}
+		for _, i := range changed {
+			rec.calls[i].Call = calls[i]
+		}
+		s.b.addWait(rec, ask.Pending, now)
+		rec.resolve(ask.Resolve)
+		return nil
+	})
 }
 
 // Calls implements [session.Calls].

@@ -72,6 +72,7 @@ func (r *record) applyMessages(c *session.Change, now time.Time) error {
 			added = append(added, *m)
 		}
 	}
+	r.state.Marks = r.state.Marks.After(len(r.messages), c)
 	if c.KeepMessages != nil {
 		if *c.KeepMessages > len(r.messages) {
 			return session.Invalid("message count", "%d is more than the session's %d", *c.KeepMessages, len(r.messages))
@@ -102,20 +103,9 @@ func (b *Backend) applyRows(c *session.Change, rec *record, now time.Time) {
 		rec.addCall(row, now)
 	}
 	for _, p := range c.Pending {
-		p.Begin(rec.state.ID, rec.state.CurrentRunID, now)
-		if rec.wait(p.CallID) == nil { // else it stays: it may have an answer
-			b.asked++
-			rec.pending = append(rec.pending, wait{p, b.asked, rec.state.ID})
-		}
+		b.addWait(rec, p, now)
 	}
-	for _, r := range c.Resolve {
-		if p := rec.wait(r.CallID); p != nil {
-			if r.State != "" {
-				p.State = r.State
-			}
-			p.LateNoticed = p.LateNoticed || r.Noticed
-		}
-	}
+	rec.resolve(c.Resolve)
 	rec.own(c.Own)
 	rec.disown(c.Disown, now)
 	for i := range c.Children {
@@ -125,6 +115,7 @@ func (b *Backend) applyRows(c *session.Change, rec *record, now time.Time) {
 	if c.Wake != nil {
 		b.putWake(rec.state.Tenant, *c.Wake, now)
 	}
+	b.addTasks(c.Tasks, rec.state.Tenant, rec.state.ID, now)
 }
 
 func (r *record) applyRun(c *session.Change, now time.Time) {

@@ -162,9 +162,13 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (*session.St
 	rec := s.b.newRecord(s.tenant, copied(&document), now)
 	rec.messages = append(rec.messages, from.messages[:keep]...)
 	rec.state.StepCount, rec.state.ResumeCount, rec.state.MessageCount = 0, 0, keep
+	rec.state.Marks = from.state.Marks.Within(keep)
 	rec.state.Version++
 	rec.checkpoint(session.NewCheckpoint{}, now)
 	s.put(rec)
+	for ref, size := range s.b.references[s.b.rootOf(from)] {
+		s.b.refer(s.key(document.ID), ref, size)
+	}
 	return rec.load(), nil
 }
 
@@ -205,9 +209,15 @@ func (s *sessions) Delete(ctx context.Context, id string) (ids []string, err err
 			ids = append(ids, key.ID)
 			delete(s.b.sessions, key)
 			delete(s.b.logs, key)
+			s.b.drop(key)
 			for wake := range s.b.wakes {
 				if wake.session == key {
 					delete(s.b.wakes, wake)
+				}
+			}
+			for task := range s.b.tasks {
+				if task.tenant == key.Tenant && task.SessionID == key.ID {
+					delete(s.b.tasks, task)
 				}
 			}
 		}

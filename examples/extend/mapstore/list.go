@@ -190,7 +190,7 @@ func (r *record) due(at time.Time) session.Due {
 		Agent: r.state.Agent, RunID: r.state.CurrentRunID, Lease: r.state.Lease, At: at,
 	}
 	if run := r.currentRun(); run != nil {
-		out.Runtime = run.Runtime
+		out.Runtime, out.Requires = run.Runtime, slices.Clone(run.Requires)
 	}
 	return out
 }

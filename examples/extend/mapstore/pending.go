@@ -24,6 +24,28 @@ func (r *record) wait(callID string) *wait {
 	return nil
 }
 
+// addWait adds the entry of a call, or replaces one that still waits.
+func (b *Backend) addWait(rec *record, p session.Pending, now time.Time) {
+	p.Begin(rec.state.ID, rec.state.CurrentRunID, now)
+	if was := rec.wait(p.CallID); was == nil {
+		b.asked++
+		rec.pending = append(rec.pending, wait{p, b.asked, rec.state.ID})
+	} else if p.Replaces(&was.Pending) {
+		was.Pending = p
+	}
+}
+
+func (r *record) resolve(resolutions []session.Resolution) {
+	for _, end := range resolutions {
+		if p := r.wait(end.CallID); p != nil {
+			if end.State != "" {
+				p.State = end.State
+			}
+			p.LateNoticed = p.LateNoticed || end.Noticed
+		}
+	}
+}
+
 // Submit implements [session.Submissions].
 func (s *sessions) Submit(ctx context.Context, id string, submission session.Submission) (out session.SubmitOutcome, err error) {
 	if err := submission.Check(); err != nil {

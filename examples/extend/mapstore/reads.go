@@ -45,9 +45,14 @@ func (s *sessions) Messages(ctx context.Context, id string, request session.Page
 }
 
 // AllMessages implements [session.Transcripts].
-func (s *sessions) AllMessages(ctx context.Context, id string) (out []session.Message, err error) {
+func (s *sessions) AllMessages(ctx context.Context, id string) ([]session.Message, error) {
+	return s.MessagesFrom(ctx, id, 1)
+}
+
+// MessagesFrom implements [session.Transcripts].
+func (s *sessions) MessagesFrom(ctx context.Context, id string, number int) (out []session.Message, err error) {
 	err = s.view(ctx, id, func(rec *record) error {
-		out = give(rec.messages)
+		out = give(rec.messages[min(max(number, 1)-1, len(rec.messages)):])
 		return nil
 	})
 	return out, err

@@ -53,6 +53,9 @@ func (r *Runtime) Cleanup(ctx context.Context, tenant string) (*session.Cleanup,
 	return r.host.Cleanup(ctx, tenant)
 }
 
+// TaskStats implements [helix.Runtime].
+func (r *Runtime) TaskStats() helix.TaskStats { return r.host.TaskStats() }
+
 // Shutdown implements [helix.Runtime]. The host waits for the turns, or hands them
 // over, so the workers have nothing left to do afterwards.
 func (r *Runtime) Shutdown(ctx context.Context) error {

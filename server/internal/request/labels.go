@@ -16,6 +16,20 @@ func (s *Scanner) Tags(limit int) ([]string, error) {
 	return tags, err
 }
 
+// Skills reads the names of skills that a message chooses.
+func (s *Scanner) Skills() ([]string, error) {
+	var names []string
+	err := s.List(session.MaxSkills, func(int) error {
+		name, err := s.ID()
+		if err == nil && !session.IsSkillName(name) {
+			err = s.Invalid("%.80q is not the name of a skill", name)
+		}
+		names = append(names, name)
+		return err
+	})
+	return names, err
+}
+
 // Metadata reads a session's metadata, at most limit entries.
 func (s *Scanner) Metadata(limit int) (map[string]string, error) {
 	var out map[string]string
