@@ -94,6 +94,9 @@ const (
 	effect       work = ""               // it has an effect, so the call is recorded before it runs
 	growingState work = "-growing-state" // it also appends to the state
 	reading      work = "-read-only"     // it has none, so a step is one commit
+	extended     work = "-extended"      // it has an effect, and the agent two extensions
+	guarded      work = "-guarded"       // these also look at every call and its result
+	bounded      work = "-context"       // it has an effect, and the agent keeps the conversation short
 )
 
 // agentOf is an agent with one tool.
@@ -114,7 +117,56 @@ func agentOf(model llm.Model, of work) *helix.Agent {
 			return text, nil
 		}),
 	}}
+	switch of {
+	case extended:
+		agent.Extensions = []helix.Extension{rules{"house"}, rules{"garden"}}
+	case guarded:
+		agent.Extensions = []helix.Extension{guard{rules{"house"}}, guard{rules{"garden"}}}
+	case bounded:
+		agent.Context = policy()
+	}
 	return agent
+}
+
+// rules is an extension with instructions, a tool, a message before each exchange and a
+// task after it.
+type rules struct{ name string }
+
+var _ interface {
+	helix.Preparer
+	helix.Finisher
+	helix.TaskHandler
+} = rules{}
+
+func (r rules) Name() string { return r.name }
+
+func (r rules) Attach(context.Context, *helix.Turn) (*helix.Attachment, error) {
+	look := helix.Func(func(context.Context, *helix.Call, struct{}) (string, error) { return text, nil })
+	return &helix.Attachment{
+		Instructions: text,
+		Tools:        []helix.Tool{{Name: "rules_of_the_" + r.name, Description: "Reads the rules.", ReadOnly: true, Execute: look}},
+	}, nil
+}
+
+func (r rules) Prepare(context.Context, *helix.Turn) ([]session.Message, error) {
+	return []session.Message{helix.UserText(text)}, nil
+}
+
+func (r rules) Finish(context.Context, *helix.Turn, *session.Outcome) ([]session.Task, error) {
+	return []session.Task{{Kind: r.name}}, nil
+}
+
+func (r rules) TaskKinds() []string { return []string{r.name} }
+
+func (r rules) HandleTask(context.Context, *session.Task) error { return nil }
+
+// guard is such an extension that looks at calls and results as well.
+type guard struct{ rules }
+
+func (guard) Check(context.Context, *helix.Call) error { return nil }
+
+func (guard) Filter(_ context.Context, _ *helix.Call, result helix.CallResult) (helix.CallResult, error) {
+	return result, nil
 }
 
 // runSession runs one session to its end.

@@ -64,6 +64,8 @@ var benches = []bench{
 	{"step-read-only", false, steps(reading)},
 	{"flat", false, flat(effect)},
 	{"flat-growing-state", false, flat(growingState)},
+	{"flat-context", false, flat(bounded)},
+	{"open-context", false, open},
 	{"commit", false, commits},
 	{"commit-16", false, sharedCommits},
 	{"loop", false, loop},

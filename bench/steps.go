@@ -164,7 +164,7 @@ func longAndShort(ctx context.Context, k kind, of work, length, rounds int) (lon
 }
 
 // loop measures what a step costs on the memory store: the loop's own time and
-// allocations.
+// allocations. The floor of an agent with extensions, or with a policy for its context, is the agent without them.
 func loop(ctx context.Context, k kind, quick bool) ([]row, error) {
 	if k.name != "memory" {
 		return nil, nil
@@ -173,31 +173,46 @@ func loop(ctx context.Context, k kind, quick bool) ([]row, error) {
 	if quick {
 		n = 1000
 	}
-	var rows []row
-	err := k.onRuntime(ctx, func(rt *local.Runtime, _ *site) error {
-		warm := newWorker(200)
-		return runSession(ctx, rt, agentOf(warm, effect), "warm")
-	})
-	if err != nil {
+	if _, err := loopOf(ctx, k, effect, 200); err != nil { // warms up
 		return nil, err
 	}
+	var rows, plain []row
+	for _, of := range []work{effect, extended, guarded, bounded} {
+		found, err := loopOf(ctx, k, of, n)
+		if err != nil {
+			return nil, err
+		}
+		if of == effect {
+			plain = found
+		} else {
+			for i := range found {
+				found[i] = found[i].with(plain[i].Value)
+			}
+		}
+		rows = append(rows, found...)
+	}
+	return rows, nil
+}
+
+func loopOf(ctx context.Context, k kind, of work, n int) (rows []row, err error) {
 	err = k.onRuntime(ctx, func(rt *local.Runtime, _ *site) error {
-		model := newWorker(n)
+		agent := agentOf(newWorker(n), of)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		began := time.Now()
-		if err := runSession(ctx, rt, agentOf(model, effect), "loop"); err != nil {
+		if err := runSession(ctx, rt, agent, "loop"); err != nil {
 			return err
 		}
 		took := time.Since(began)
 		runtime.ReadMemStats(&after)
-		r := row{Bench: "loop", Store: k.name, Runtime: local.Name, N: n}
-		r.Unit, r.Value = "µs/step", float64(took.Microseconds())/float64(n)
-		rows = append(rows, r)
-		r.Unit, r.Value = "allocs/step", float64(after.Mallocs-before.Mallocs)/float64(n)
-		rows = append(rows, r)
-		r.Unit, r.Value = "alloc bytes/step", float64(after.TotalAlloc-before.TotalAlloc)/float64(n)
-		rows = append(rows, r)
+		per := func(unit string, total float64) {
+			rows = append(rows, row{
+				Bench: "loop" + string(of), Store: k.name, Runtime: local.Name, N: n, Unit: unit, Value: total / float64(n),
+			})
+		}
+		per("µs/step", float64(took.Microseconds()))
+		per("allocs/step", float64(after.Mallocs-before.Mallocs))
+		per("alloc bytes/step", float64(after.TotalAlloc-before.TotalAlloc))
 		return nil
 	})
 	return rows, err

@@ -22,12 +22,13 @@ const mapping = "from-typescript.md"
 
 // packages maps the packages that the mapping may name to their directories.
 var packages = map[string]string{
-	"helix": "..", "session": "../session", "stream": "../stream", "llm": "../llm", "usage": "../usage",
+	"bake": "../skill/bake", "helix": "..", "session": "../session", "stream": "../stream", "llm": "../llm", "usage": "../usage",
 	"lock": "../lock", "store": "../store", "engine": "../engine", "machine": "../engine/machine", "local": "../runtime/local",
 	"temporal": "../runtime/temporal", "dbos": "../runtime/dbos",
 	"memory": "../store/memory", "postgres": "../store/postgres", "redis": "../store/redis",
 	"sqlite": "../store/sqlite", "scripted": "../llm/scripted",
 	"remote": "../remote", "server": "../server", "wire": "../server/wire", "aisdk": "../server/aisdk", "client": "../client",
+	"skill": "../skill", "files": "../skill/files", "skills": "../extension/skills",
 }
 
 // standard lists the packages of the standard library that the mapping may name.
@@ -214,12 +215,12 @@ func TestCodeIsExecuted(t *testing.T) {
 	if err != nil || len(examples) == 0 {
 		t.Fatal("found no examples", err)
 	}
-	examples = append(examples, "../remote/example_test.go")
+	examples = append(examples, "../remote/example_test.go", "../extension/skills/example_test.go")
 	var executed []string
 	for _, file := range examples {
 		executed = append(executed, unindented(t, file))
 	}
-	for _, page := range []string{"people.md", "agents.md"} {
+	for _, page := range []string{"people.md", "agents.md", "extensions.md", "skills.md"} {
 		blocks := strings.Split(unindented(t, page), "\n```go\n")[1:]
 		if len(blocks) == 0 {
 			t.Errorf("%s has no code", page)
