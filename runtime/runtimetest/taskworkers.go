@@ -54,6 +54,7 @@ func tasksAtOnce(s *Stage) {
 	s.becomes("s-0", session.Failed) // it has expired
 	s.taskOf(done, s.load("s-0").CurrentRunID)
 	s.noTasks()
+	s.collect(s.Attach(x, "s-0")) // nobody else would close the stream
 	x.Kill()
 
 	g := s.newGate()
