@@ -370,10 +370,16 @@ func tasksShutdown(s *Stage) {
 		return err != nil
 	})
 	s.putTask("", "two")
+	s.putTask("", "three")
 	g.release()
 	s.receive("it closes", closed)
 	left := s.tasks()
-	s.same([]any{len(left), left[0].ID, left[0].Attempts}, []any{1, "two", 0}, "the task that came too late")
+	if len(left) == 0 || len(left) > 2 { // a search that began before the shutdown may find one of them
+		s.Fatalf("%d tasks are left of the two that came too late", len(left))
+	}
+	for _, task := range left {
+		s.same(task.Attempts, 0, "attempts at task %s, which came too late", task.ID)
+	}
 }
 
 func tasksGrace(s *Stage) {
