@@ -3,6 +3,8 @@ package skill
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"io"
+	"io/fs"
 	"slices"
 	"strings"
 )
@@ -21,6 +23,20 @@ type FileSum struct {
 func Sum(path string, executable bool, content []byte) FileSum {
 	sum := sha256.Sum256(content)
 	return FileSum{Path: path, Size: int64(len(content)), Executable: executable, SHA256: hex.EncodeToString(sum[:])}
+}
+
+// SumFile returns the sum of an open file. It reads no more than limit bytes.
+func SumFile(path string, f fs.File, limit int64) (FileSum, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return FileSum{}, err
+	}
+	hash := sha256.New()
+	n, err := io.Copy(hash, io.LimitReader(f, limit))
+	if err != nil {
+		return FileSum{}, err
+	}
+	return FileSum{Path: path, Size: n, Executable: info.Mode()&0o111 != 0, SHA256: hex.EncodeToString(hash.Sum(nil))}, nil
 }
 
 // Digest returns the digest of a skill: the SHA-256 of one line "mode sha256 path" for each

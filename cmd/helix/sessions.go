@@ -148,21 +148,12 @@ func awaited(p *session.Pending) string {
 }
 
 func printSessions(out io.Writer, page *wire.Sessions, calls map[string][]string) {
-	if len(page.Items) == 0 {
-		fmt.Fprintln(out, "No sessions found.")
-		return
-	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "SESSION\tAGENT\tACTIVITY\tTURN\tUSER\tUPDATED\tWAITS FOR")
-	for i := range page.Items {
-		s := &page.Items[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", s.ID, s.Agent, s.Activity, s.Turn, cmp.Or(visible(s.UserID), "-"), when(s.UpdatedAt),
-			cmp.Or(strings.Join(calls[s.ID], ", "), "-"))
-	}
-	_ = table.Flush() // standard output: no way to report an error
-	if page.HasMore {
-		fmt.Fprintf(out, "There are more: --after %s\n", page.Next)
-	}
+	printPage(out, page, "No sessions found.", "SESSION\tAGENT\tACTIVITY\tTURN\tUSER\tUPDATED\tWAITS FOR", func(s *session.Summary) []any {
+		return []any{
+			s.ID, s.Agent, s.Activity, s.Turn, cmp.Or(visible(s.UserID), "-"), when(s.UpdatedAt),
+			cmp.Or(strings.Join(calls[s.ID], ", "), "-"),
+		}
+	})
 }
 
 // shownSession is what show prints as JSON.
@@ -328,24 +319,13 @@ The first column is the value for --checkpoint of "helix sessions branch" and "h
 }
 
 func printCheckpoints(out io.Writer, page *wire.CheckpointPage) {
-	if len(page.Items) == 0 {
-		fmt.Fprintln(out, "The session has no checkpoints yet.")
-		return
-	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "CHECKPOINT\tTURN\tSTEP\tMESSAGES\tSTATUS\tTIME")
-	for i := range page.Items {
-		c := &page.Items[i]
+	printPage(out, page, "The session has no checkpoints yet.", "CHECKPOINT\tTURN\tSTEP\tMESSAGES\tSTATUS\tTIME", func(c *session.Checkpoint) []any {
 		status := string(c.Status)
 		if c.Undone {
 			status = "undone by a rewind"
 		}
-		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s\t%s\n", c.ID, c.Turn, c.Step, c.MessageCount, status, when(c.At))
-	}
-	_ = table.Flush() // standard output: no way to report an error
-	if page.HasMore {
-		fmt.Fprintf(out, "There are more: --after %s\n", page.Next)
-	}
+		return []any{c.ID, c.Turn, c.Step, c.MessageCount, status, when(c.At)}
+	})
 }
 
 func branchCommand(t *target) *cobra.Command {

@@ -1,11 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"os"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -63,28 +63,12 @@ func listTasksCommand(t *target) *cobra.Command {
 }
 
 func printTasks(out io.Writer, page *wire.Tasks) {
-	if len(page.Items) == 0 {
-		fmt.Fprintln(out, "There are no tasks.")
-		return
-	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "TASK\tSESSION\tKIND\tAGENT\tATTEMPTS\tSTATE\tLAST ERROR")
-	for i := range page.Items {
-		task := &page.Items[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", visible(task.ID), orDash(task.SessionID), visible(task.Kind), orDash(visible(task.Agent)),
-			task.Attempts, taskState(task), oneLine(printable(task.LastError)))
-	}
-	_ = table.Flush()
-	if page.HasMore {
-		fmt.Fprintf(out, "\nThere are more: --after %s\n", page.Next)
-	}
-}
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
+	printPage(out, page, "There are no tasks.", "TASK\tSESSION\tKIND\tAGENT\tATTEMPTS\tSTATE\tLAST ERROR", func(task *session.Task) []any {
+		return []any{
+			visible(task.ID), cmp.Or(task.SessionID, "-"), visible(task.Kind), cmp.Or(visible(task.Agent), "-"), task.Attempts, taskState(task),
+			oneLine(printable(task.LastError)),
+		}
+	})
 }
 
 // taskState says what becomes of a task, as of the server's answer.

@@ -10,8 +10,6 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/session"
-	"github.com/helixagents/helix/store"
-	"github.com/helixagents/helix/stream"
 )
 
 // ledger is an extension that is different each time it is asked: it adds a message with
@@ -151,12 +149,12 @@ func (w *world) checkTasks(ctx context.Context) {
 	if w.ledger == nil {
 		return
 	}
-	w.book.mu.Lock()
-	defer w.book.mu.Unlock()
+	tasks := map[string]session.Task{}
 	runs, steps, drops := 0, 0, 0
-	for id, task := range w.book.tasks {
-		if task.Tenant != w.tenant || task.ID != id || task.SessionID == "" || task.RunID == "" || task.Agent == "" {
-			w.t.Errorf("task %s is %+v", id, task)
+	for _, task := range w.book.Tasks() {
+		tasks[task.ID] = task
+		if task.Tenant != w.tenant || task.SessionID == "" || task.RunID == "" || task.Agent == "" {
+			w.t.Errorf("task %s is %+v", task.ID, task)
 		}
 		switch task.Kind {
 		case "run":
@@ -178,7 +176,7 @@ func (w *world) checkTasks(ctx context.Context) {
 		for i := range page.Items {
 			run := &page.Items[i]
 			for _, task := range []string{run.ID + "/ledger/run", run.ID + "/ledger/" + string(run.Status)} {
-				if w.book.tasks[task].SessionID != id {
+				if tasks[task].SessionID != id {
 					w.t.Errorf("run %s of %s ended %s without the task %s", run.ID, id, run.Status, task)
 				}
 				runs--
@@ -199,64 +197,6 @@ func (w *world) checkTasks(ctx context.Context) {
 		}
 	}
 	if runs != 0 || steps != 0 || drops != 0 {
-		w.t.Errorf("there are %d tasks too many of runs, %d of steps and %d of summaries: %v", runs, steps, drops, w.book.tasks)
+		w.t.Errorf("there are %d tasks too many of runs, %d of steps and %d of summaries: %v", runs, steps, drops, tasks)
 	}
-}
-
-// book is a backend that notes the tasks of what was written.
-type book struct {
-	store.Backend
-	mu    sync.Mutex
-	tasks map[string]session.Task
-}
-
-func (b *book) note(tasks []session.Task, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, task := range tasks {
-		if _, known := b.tasks[task.ID]; err == nil && !known {
-			b.tasks[task.ID] = task
-		}
-	}
-}
-
-// Sessions implements [store.Backend].
-func (b *book) Sessions() session.Store { return &bookSessions{b.Backend.Sessions(), b} }
-
-// Commit implements [store.Backend].
-func (b *book) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
-	done, last, err := b.Backend.Commit(ctx, commit)
-	b.note(commit.Commit.Tasks, err)
-	return done, last, err
-}
-
-// StartRun implements [store.Backend].
-func (b *book) StartRun(ctx context.Context, start *store.StartRun) (*session.Started, *stream.Info, error) {
-	started, info, err := b.Backend.StartRun(ctx, start)
-	b.note(start.StartRun.Tasks, err)
-	return started, info, err
-}
-
-type bookSessions struct {
-	session.Store
-	book *book
-}
-
-// Tenant implements [session.Store].
-func (s *bookSessions) Tenant(tenant string) session.Store {
-	return &bookSessions{s.Store.Tenant(tenant), s.book}
-}
-
-// Commit implements [session.Turns].
-func (s *bookSessions) Commit(ctx context.Context, commit *session.Commit) (*session.Committed, error) {
-	done, err := s.Store.Commit(ctx, commit)
-	s.book.note(commit.Tasks, err)
-	return done, err
-}
-
-// StartRun implements [session.Turns].
-func (s *bookSessions) StartRun(ctx context.Context, start *session.StartRun) (*session.Started, error) {
-	started, err := s.Store.StartRun(ctx, start)
-	s.book.note(start.Tasks, err)
-	return started, err
 }

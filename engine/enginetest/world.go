@@ -16,6 +16,7 @@ import (
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/storetest"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -39,10 +40,10 @@ type world struct {
 	compaction compactionWay
 	// summaries counts how often a summary was asked for.
 	summaries atomic.Int64
-	office    *office // a remote agent
-	cutOff    int     // how many calls a crash may have cut off, so that their outcome is unknown
-	ledger    *ledger // the agents' extension, or nil
-	book      *book   // the backend, which notes tasks
+	office    *office             // a remote agent
+	cutOff    int                 // how many calls a crash may have cut off, so that their outcome is unknown
+	ledger    *ledger             // the agents' extension, or nil
+	book      *storetest.TaskBook // the backend, which notes tasks
 
 	mu     sync.Mutex
 	starts map[string]int              // tool and idempotency key → how often a call was started
@@ -71,7 +72,7 @@ type receipt struct {
 }
 
 func newWorld(t *testing.T, backend store.Backend, s scenario) *world {
-	notes := &book{Backend: backend, tasks: map[string]session.Task{}}
+	notes := &storetest.TaskBook{Backend: backend}
 	w := &world{
 		t: t, backend: notes, book: notes, tenant: fmt.Sprintf("t-%d", tenants.Add(1)), people: s.people, markers: s.markers, compaction: s.compaction,
 		office: &office{started: map[string]int{}},

@@ -3,27 +3,15 @@ package anthropic_test
 import (
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/anthropic"
+	"github.com/helixagents/helix/llm/internal/wiretest"
 	"github.com/helixagents/helix/session"
 )
-
-// answering answers requests without a network.
-type answering func(r *http.Request, body string) (status int, answer string)
-
-func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, err
-	}
-	status, answer := a(r, string(body))
-	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(answer)), Request: r}, nil
-}
 
 func TestWindow(t *testing.T) {
 	t.Parallel()
@@ -68,7 +56,7 @@ func TestCount(t *testing.T) {
 	var got string
 	model := func(status int, answer string) *anthropic.Model {
 		return anthropic.New(anthropic.Config{Model: "claude-sonnet-4-5", APIKey: "secret", BaseURL: "http://h/base", HTTPClient: &http.Client{
-			Transport: answering(func(r *http.Request, body string) (int, string) {
+			Transport: wiretest.Answering(func(r *http.Request, body string) (int, string) {
 				got = r.Method + " " + r.URL.String() + " " + r.Header.Get("X-Api-Key") + " " + r.Header.Get("X-Mine") + " " + strings.TrimSpace(body)
 				return status, answer
 			}),

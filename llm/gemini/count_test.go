@@ -3,27 +3,15 @@ package gemini_test
 import (
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/gemini"
+	"github.com/helixagents/helix/llm/internal/wiretest"
 	"github.com/helixagents/helix/session"
 )
-
-// answering answers requests without a network.
-type answering func(r *http.Request, body string) (status int, answer string)
-
-func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, err
-	}
-	status, answer := a(r, string(body))
-	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(answer)), Request: r}, nil
-}
 
 func TestWindow(t *testing.T) {
 	t.Parallel()
@@ -65,7 +53,7 @@ func TestCount(t *testing.T) {
 	var got string
 	model := func(status int, answer string) *gemini.Model {
 		return gemini.New(gemini.Config{Model: "gemini-2.5-pro", APIKey: "secret", BaseURL: "http://h/base", HTTPClient: &http.Client{
-			Transport: answering(func(r *http.Request, body string) (int, string) {
+			Transport: wiretest.Answering(func(r *http.Request, body string) (int, string) {
 				got = r.Method + " " + r.URL.String() + " " + r.Header.Get("X-Goog-Api-Key") + " " + r.Header.Get("X-Mine") + " " + strings.TrimSpace(body)
 				return status, answer
 			}),

@@ -10,6 +10,7 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/storetest"
 )
 
 // badExtensionScenarios are about extensions whose methods do not return, whichever method
@@ -99,7 +100,7 @@ func (s *Stage) misbehaves(misbehave func(), why string) {
 		{"Check", "extension.gate_failed", session.CodeToolVetoed, "true 2 1"},
 		{"Filter", "extension.filter_failed", session.CodeToolOutput, "true 2 1"},
 	}
-	backend := &taskBook{Backend: s.Backend}
+	backend := &storetest.TaskBook{Backend: s.Backend}
 	var ran tally
 	var agents []*helix.Agent
 	for _, c := range cases {
@@ -154,15 +155,13 @@ func (s *Stage) mend(agent *helix.Agent) {
 
 // added says whether a run has the extension's message, and how many tasks it left after
 // steps and after its end.
-func (s *Stage) added(book *taskBook, id string, run helix.Run) string {
+func (s *Stage) added(book *storetest.TaskBook, id string, run helix.Run) string {
 	s.Helper()
 	message := slices.ContainsFunc(s.messages(id), func(m session.Message) bool { return m.RunID == run.ID() && m.Content() == "prepared" })
-	book.mu.Lock()
-	defer book.mu.Unlock()
 	counts := map[string]int{}
-	for i := range book.tasks {
-		if book.tasks[i].RunID == run.ID() {
-			counts[book.tasks[i].Kind]++
+	for _, task := range book.Tasks() {
+		if task.RunID == run.ID() {
+			counts[task.Kind]++
 		}
 	}
 	return fmt.Sprint(message, " ", counts["step"], " ", counts["run"])

@@ -205,17 +205,23 @@ func evictTakenOver(s *Stage) {
 	x := s.mortal(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the run is where it is to die", g.entered)
-	s.until("the result is stored", func() bool {
-		rows, err := s.store().Calls(s.ctx(), "s-1", session.ReplyID(run.ID(), 1))
-		s.ok(err, "calls")
-		return len(rows) > 0 && rows[0].Status == session.CallSettled
-	})
+	s.awaitFirstResult(run)
 	x.Kill()
 	g.release()
 	s.takenOver(run, agent)
 	s.same(ran.of("dump"), 1, "how often the tool ran")
 	s.evictedAs("s-1", s.resultsOf("s-1", "dump")[0], whole, false)
 	s.same(piece(s.resultsOf("s-1", helix.ReadResultTool)[0].Parts[0].Text), whole[len(lines(2999)):], "what was read")
+}
+
+// awaitFirstResult waits until the first call of a run's first step on s-1 has a stored result.
+func (s *Stage) awaitFirstResult(run helix.Run) {
+	s.Helper()
+	s.until("the result is stored", func() bool {
+		rows, err := s.store().Calls(s.ctx(), "s-1", session.ReplyID(run.ID(), 1))
+		s.ok(err, "calls")
+		return len(rows) > 0 && rows[0].Status == session.CallSettled
+	})
 }
 
 func evictFiveMegabytes(s *Stage) {
@@ -245,11 +251,7 @@ func evictFiveMegabytes(s *Stage) {
 	dies := s.mortal(agent)
 	run := s.Begin(dies, agent, "s-1", "Hi!")
 	s.receive("the run is where it is to die", g.entered)
-	s.until("the result is stored", func() bool {
-		rows, err := s.store().Calls(s.ctx(), "s-1", session.ReplyID(run.ID(), 1))
-		s.ok(err, "calls")
-		return len(rows) > 0 && rows[0].Status == session.CallSettled
-	})
+	s.awaitFirstResult(run)
 	dies.Kill()
 	g.release()
 	x, again := s.heir(agent)

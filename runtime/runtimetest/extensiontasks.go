@@ -6,13 +6,11 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
-	"github.com/helixagents/helix/store"
-	"github.com/helixagents/helix/stream"
+	"github.com/helixagents/helix/store/storetest"
 )
 
 // extensionTaskScenarios are about the tasks that extensions want to follow a commit.
@@ -29,30 +27,11 @@ func extensionTaskScenarios() []Scenario {
 	}
 }
 
-// taskBook is a backend that notes the tasks of what was written, in order.
-type taskBook struct {
-	store.Backend
-	mu    sync.Mutex
-	tasks []session.Task
-}
-
-func (b *taskBook) note(tasks []session.Task, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, task := range tasks {
-		if err == nil && !slices.ContainsFunc(b.tasks, func(t session.Task) bool { return t.ID == task.ID }) {
-			b.tasks = append(b.tasks, task)
-		}
-	}
-}
-
-// ids lists the tasks' ids, sorted, with a run's id shortened to its number.
-func (b *taskBook) ids(runs ...string) string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+// idsOf lists the tasks' ids, sorted, with a run's id shortened to its number.
+func idsOf(tasks []session.Task, runs ...string) string {
 	var out []string
-	for i := range b.tasks {
-		id := b.tasks[i].ID
+	for i := range tasks {
+		id := tasks[i].ID
 		for n, run := range runs {
 			id = strings.Replace(id, run, "run-"+string(rune('1'+n)), 1)
 		}
@@ -62,51 +41,10 @@ func (b *taskBook) ids(runs ...string) string {
 	return strings.Join(out, "\n")
 }
 
-// Sessions implements [store.Backend].
-func (b *taskBook) Sessions() session.Store { return &taskSessions{b.Backend.Sessions(), b} }
-
-// Commit implements [store.Backend].
-func (b *taskBook) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
-	done, last, err := b.Backend.Commit(ctx, commit)
-	b.note(commit.Commit.Tasks, err)
-	return done, last, err
-}
-
-// StartRun implements [store.Backend].
-func (b *taskBook) StartRun(ctx context.Context, start *store.StartRun) (*session.Started, *stream.Info, error) {
-	started, info, err := b.Backend.StartRun(ctx, start)
-	b.note(start.StartRun.Tasks, err)
-	return started, info, err
-}
-
-type taskSessions struct {
-	session.Store
-	book *taskBook
-}
-
-// Tenant implements [session.Store].
-func (s *taskSessions) Tenant(tenant string) session.Store {
-	return &taskSessions{s.Store.Tenant(tenant), s.book}
-}
-
-// Commit implements [session.Turns].
-func (s *taskSessions) Commit(ctx context.Context, commit *session.Commit) (*session.Committed, error) {
-	done, err := s.Store.Commit(ctx, commit)
-	s.book.note(commit.Tasks, err)
-	return done, err
-}
-
-// StartRun implements [session.Turns].
-func (s *taskSessions) StartRun(ctx context.Context, start *session.StartRun) (*session.Started, error) {
-	started, err := s.Store.StartRun(ctx, start)
-	s.book.note(start.Tasks, err)
-	return started, err
-}
-
 // tasksOn starts an executor whose writes are noted.
-func (s *Stage) tasksOn(agent *helix.Agent) (Executor, *taskBook) {
+func (s *Stage) tasksOn(agent *helix.Agent) (Executor, *storetest.TaskBook) {
 	s.Helper()
-	book := &taskBook{Backend: s.Backend}
+	book := &storetest.TaskBook{Backend: s.Backend}
 	return s.startOn(book, Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease}), book
 }
 
@@ -159,11 +97,11 @@ func extensionTasks(s *Stage) {
 	x, book := s.tasksOn(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.ended(s.Result(run), helix.Completed)
-	s.same(book.ids(run.ID()), strings.Join([]string{
+	s.same(idsOf(book.Tasks(), run.ID()), strings.Join([]string{
 		"run-1/1/a/index", "run-1/1/b/index", "run-1/2/a/index", "run-1/2/b/index",
 		"run-1/a/second", "run-1/a/title", "run-1/b/second", "run-1/b/title",
 	}, "\n"), "tasks")
-	for _, task := range book.tasks {
+	for _, task := range book.Tasks() {
 		s.same([]any{task.Tenant, task.Agent, task.SessionID, task.RunID, task.Attempts}, []any{session.DefaultTenant, "agent", "s-1", run.ID(), 0}, "task %s", task.ID)
 	}
 	lines := strings.Split(seen.String(), "\n")
@@ -205,7 +143,7 @@ func extensionEnds(s *Stage) {
 	for _, run := range []helix.Run{first, second, third, fourth, fifth} {
 		runs = append(runs, run.ID())
 	}
-	s.same(book.ids(runs...), "run-1/notes/suspended_client_tool\nrun-2/notes/completed\nrun-3/notes/interrupted\nrun-4/notes/failed\nrun-5/notes/failed", "tasks")
+	s.same(idsOf(book.Tasks(), runs...), "run-1/notes/suspended_client_tool\nrun-2/notes/completed\nrun-3/notes/interrupted\nrun-4/notes/failed\nrun-5/notes/failed", "tasks")
 }
 
 // askedOnce checks that an extension was asked once for the tasks after each run.
@@ -227,12 +165,12 @@ func extensionExpires(s *Stage) {
 }
 
 // endedWaiting checks the tasks of session s-1, which waited and was failed from outside.
-func (s *Stage) endedWaiting(book *taskBook, notes *working) {
+func (s *Stage) endedWaiting(book *storetest.TaskBook, notes *working) {
 	s.Helper()
 	runs := s.runs("s-1")
 	s.same(len(runs), 2, "runs")
 	s.until("the tasks are noted, which is after the session has failed", func() bool {
-		return book.ids(runs[0].ID, runs[1].ID) == "run-1/notes/suspended_client_tool\nrun-2/notes/failed"
+		return idsOf(book.Tasks(), runs[0].ID, runs[1].ID) == "run-1/notes/suspended_client_tool\nrun-2/notes/failed"
 	})
 	s.askedOnce(notes, runs[0].ID, runs[1].ID)
 }
@@ -258,7 +196,7 @@ func extensionAbandoned(s *Stage) {
 	s.ok(x.Abort(s.ctx(), "s-1", "the agent is gone"), "abort")
 	s.becomes(child, session.Failed)
 	run := s.load(child).CurrentRunID
-	s.until("the tasks are noted", func() bool { return book.ids(run) == "run-1/notes/failed" })
+	s.until("the tasks are noted", func() bool { return idsOf(book.Tasks(), run) == "run-1/notes/failed" })
 	s.askedOnce(notes, run)
 	s.nothingRuns()
 	z := s.StartOther(Options{Agents: []*helix.Agent{agent}})
@@ -283,7 +221,7 @@ func extensionCrashLoop(s *Stage) {
 	}
 	x, book := s.tasksOn(agent)
 	s.failed(s.Result(s.Attach(x, "s-1")), helix.ErrCrashLoop)
-	s.same(book.ids(run.ID()), "run-1/notes/failed", "tasks")
+	s.same(idsOf(book.Tasks(), run.ID()), "run-1/notes/failed", "tasks")
 	s.askedOnce(notes, run.ID())
 }
 
@@ -296,7 +234,7 @@ func extensionOrphan(s *Stage) {
 	s.ok(err, "request a stop")
 	_, book := s.tasksOn(agent)
 	s.becomes("s-1", session.Failed)
-	s.until("the tasks are noted", func() bool { return book.ids(run.ID()) == "run-1/notes/failed" })
+	s.until("the tasks are noted", func() bool { return idsOf(book.Tasks(), run.ID()) == "run-1/notes/failed" })
 	s.askedOnce(notes, run.ID())
 }
 
@@ -329,7 +267,7 @@ func extensionBadTasks(s *Stage) {
 	s.logged("extension=huge", "has 1048578 bytes, at most 16384 are allowed")
 	s.logged("extension=longId", "task id")
 	s.logged("extension=longKind", "task id") // a kind is the id's default
-	s.same(len(book.tasks), 2, "tasks")
-	s.same(len(book.tasks[0].ID), session.MaxIDBytes, "length of a long id")
-	s.same(book.tasks[1].ID, run.ID()+"/notes/completed", "the other id")
+	s.same(len(book.Tasks()), 2, "tasks")
+	s.same(len(book.Tasks()[0].ID), session.MaxIDBytes, "length of a long id")
+	s.same(book.Tasks()[1].ID, run.ID()+"/notes/completed", "the other id")
 }

@@ -1,11 +1,8 @@
 package bake
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -77,16 +74,7 @@ func sumFile(root *os.Root, name string) (skill.FileSum, error) {
 		return skill.FileSum{}, err
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	info, err := f.Stat()
-	if err != nil {
-		return skill.FileSum{}, err
-	}
-	hash := sha256.New()
-	n, err := io.Copy(hash, io.LimitReader(f, maxDiskBytes+1))
-	if err != nil {
-		return skill.FileSum{}, err
-	}
-	return skill.FileSum{Path: name, Size: n, Executable: info.Mode()&0o111 != 0, SHA256: hex.EncodeToString(hash.Sum(nil))}, nil
+	return skill.SumFile(name, f, maxDiskBytes+1)
 }
 
 // foreign returns what in the directory is neither in owned nor a directory of such a file.

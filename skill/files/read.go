@@ -3,8 +3,6 @@ package files
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -179,19 +177,11 @@ func (c *collector) sum(file string, link bool) (skill.FileSum, error) {
 		return skill.FileSum{}, err
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	info, err := f.Stat()
-	if err != nil {
-		return skill.FileSum{}, err
-	}
-	hash := sha256.New()
-	n, err := io.Copy(hash, io.LimitReader(f, skill.MaxBytes-c.bytes+1))
-	switch {
-	case err != nil:
-		return skill.FileSum{}, err
-	case c.bytes+n > skill.MaxBytes:
+	sum, err := skill.SumFile(file, f, skill.MaxBytes-c.bytes+1)
+	if err == nil && c.bytes+sum.Size > skill.MaxBytes {
 		return skill.FileSum{}, errTooLarge
 	}
-	return skill.FileSum{Path: file, Size: n, Executable: info.Mode()&0o111 != 0, SHA256: hex.EncodeToString(hash.Sum(nil))}, nil
+	return sum, err
 }
 
 // cause returns what an error says about a file without the operation and the path, which

@@ -145,6 +145,19 @@ func ask(
 	return response, deltas, err
 }
 
+// Answering answers requests without a network.
+type Answering func(r *http.Request, body string) (status int, answer string)
+
+// RoundTrip implements [http.RoundTripper].
+func (a Answering) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	status, answer := a(r, string(body))
+	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(answer)), Request: r}, nil
+}
+
 // Elsewhere returns a client that connects to the server at baseURL whatever host a request names, so that a test can ask
 // for a provider's own address.
 func Elsewhere(t testing.TB, baseURL string) *http.Client {
