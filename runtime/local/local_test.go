@@ -32,6 +32,7 @@ func TestScenarios(t *testing.T) {
 				NewBackend: func(t testing.TB) store.Backend { return kind.Open(t) },
 				NewRuntime: start,
 				Snapshots:  soak,
+				FakeTime:   kind.Name == "memory",
 			}
 			if i > 0 && !soak { // each scenario is played in memory, and on one of the others
 				config.Every, config.First = len(kinds)-1, i-1

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/store"
@@ -38,6 +39,10 @@ type Config struct {
 	// Pace multiplies the deadlines of client tools and approvals in scenarios, for a runtime
 	// whose steps are slower. Defaults to 1.
 	Pace int
+	// FakeTime plays each scenario in a bubble of [synctest], in which time passes only while
+	// everybody waits, so that no machine is too slow. Backend and runtime must live in the
+	// process of the test and use no network.
+	FakeTime bool
 	// Every runs only each Every-th scenario of a group, starting with the one at the index
 	// First, if running all takes too long. Defaults to all.
 	Every, First int
@@ -136,6 +141,10 @@ func Run(t *testing.T, config Config) {
 						t.Skipf("SKIPPED, %s: %s", why, scenario.Doc)
 					}
 					ran.Add(1)
+					if config.FakeTime {
+						synctest.Test(t, func(t *testing.T) { play(t, &config, scenario) })
+						return
+					}
 					play(t, &config, scenario)
 				})
 			}
