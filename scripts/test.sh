@@ -144,13 +144,12 @@ need_git_server
 # -count=1: many tests run other processes, whose changes Go's test cache cannot see.
 # -timeout is per package; a later one in the arguments wins. It has room for the time that building Temporal takes.
 # -vet=off: make lint vets everything.
-# -p: packages wait for servers, leases and other processes, so one more runs than there are cores. With many more, what
-# waits on a slow machine waits too long.
+# -p: with more packages at once than there are cores, what waits for servers, leases and other processes waits too long.
 # The longest come first: one that begins last would run alone at the end.
 longest='./internal/chaos ./runtime/local ./cmd/helix ./store/postgres ./runtime/dbos ./runtime/temporal ./internal/webtest
 	./server ./engine ./store/redis ./store/sqlite ./store'
 cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-set -- -count=1 -vet=off -timeout=30m -p=$((cores + 1)) "$@"
+set -- -count=1 -vet=off -timeout=30m -p="$cores" "$@"
 if [ -z "$no_race" ]; then
 	CGO_ENABLED=1
 	export CGO_ENABLED

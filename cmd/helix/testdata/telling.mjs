@@ -344,6 +344,7 @@ const cases = {
 
   async "a thousand messages"() {
     const page = await open();
+    await page.waitForFunction(() => location.hash); // the page names the conversation that it begins, and would do so later
     const messages = Array.from({ length: 1000 }, (_, i) => ({
       id: `m-${i}`, role: i % 2 ? "assistant" : "user", parts: [{ type: "text", text: `Message ${i}. ` + "word ".repeat(40) }],
     }));
