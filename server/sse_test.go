@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -80,7 +79,7 @@ func TestReconnectAtAnyByte(t *testing.T) {
 	t.Parallel()
 	onBackends(t, func(t *testing.T, db store.Backend) {
 		cuts, seed := 250, uint64(testshare.Part(t, 1<<16))
-		if os.Getenv("HELIX_SOAK") != "" {
+		if testshare.Soak() {
 			cuts = 1000
 		}
 		gate := make(chan struct{})

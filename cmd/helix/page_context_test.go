@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
@@ -17,6 +18,7 @@ import (
 // how.
 func TestPageContext(t *testing.T) {
 	t.Parallel()
+	testshare.SkipUnless(t, 1, 2)
 	release := make(chan struct{})
 	open := sync.OnceFunc(func() { close(release) })
 	t.Cleanup(open)

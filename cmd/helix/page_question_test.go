@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/runtime/local"
@@ -21,6 +22,7 @@ import (
 // TestPageQuestions answers questions of tools on the page; testdata/questions.mjs says how.
 func TestPageQuestions(t *testing.T) {
 	t.Parallel()
+	testshare.SkipUnless(t, 0, 2)
 	newScript(t, "questions.mjs", "HELIX_URL="+servePage(t, asker())).run(func() { t.Error("the script wants the server killed") })
 }
 

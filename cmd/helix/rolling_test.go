@@ -31,6 +31,7 @@ import (
 	"github.com/helixagents/helix/client"
 	"github.com/helixagents/helix/internal/backend"
 	"github.com/helixagents/helix/internal/testbackend"
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -130,7 +131,7 @@ tools:
 // writes, and that everything that a client was told is there.
 func TestRollingDeploy(t *testing.T) {
 	t.Parallel()
-	if os.Getenv("HELIX_SOAK") == "" {
+	if !testshare.Soak() {
 		t.Skip("SKIPPED: it builds the program of the last release; make soak runs it")
 	}
 	old := buildRelease(t)

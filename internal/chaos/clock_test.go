@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/sqlite"
 )
@@ -18,7 +19,7 @@ import (
 // nothing but that. (On Postgres and Redis leases run on the server's clock.)
 func TestClockJumps(t *testing.T) {
 	sessions, jumps := 10, 6
-	if soak() {
+	if testshare.Soak() {
 		sessions, jumps = 50, 40
 	}
 	path := filepath.Join(t.TempDir(), "helix.db")

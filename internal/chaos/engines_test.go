@@ -14,6 +14,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/runtime/temporal"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -113,7 +114,7 @@ func TestTemporalRestarted(t *testing.T) {
 	t.Cleanup(c.Close)
 	dir := onPostgres(t)
 	sessions, steps := 20, 3
-	if soak() {
+	if testshare.Soak() {
 		sessions, steps = 50, 20
 	}
 	o := openOffice(t, sessions, steps, func() (store.Backend, error) { return open(dir) })

@@ -10,6 +10,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/sqlite"
 )
@@ -18,7 +19,7 @@ import (
 // and stop where they are; once there is room the next process finishes them.
 func TestFullSQLite(t *testing.T) {
 	sessions := 10
-	if soak() {
+	if testshare.Soak() {
 		sessions = 100
 	}
 	path := filepath.Join(t.TempDir(), "helix.db")
@@ -54,7 +55,7 @@ func TestFullSQLite(t *testing.T) {
 // it more while they wait.
 func TestFullRedis(t *testing.T) {
 	sessions, steps := 10, 20
-	if soak() {
+	if testshare.Soak() {
 		sessions, steps = 50, 40
 	}
 	server := testserver.StartRedis(t)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/runtime/local"
 )
 
@@ -82,7 +83,7 @@ func TestSIGKILL(t *testing.T) { onStores(t, testSIGKILL) }
 
 func testSIGKILL(t *testing.T, dir string) {
 	kills := 12
-	if soak() {
+	if testshare.Soak() {
 		kills = 60
 	}
 	killed, before := 0, 2

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/helixagents/helix/internal/backend"
 	"github.com/helixagents/helix/internal/testbackend"
 	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/store"
 )
 
@@ -52,9 +54,6 @@ func play(part func(context.Context, string) error) int {
 	}
 	return 0
 }
-
-// soak reports whether to run long.
-func soak() bool { return os.Getenv("HELIX_SOAK") != "" }
 
 // child is a process of the test's own.
 type child struct {
@@ -101,11 +100,14 @@ func (c *child) kill() {
 	}
 }
 
-// onStores runs a test for every store that processes can share. The test's
-// directory says where the data is.
+// onStores runs a test for two of the stores that processes can share, two others with the
+// next commit, and in a long run for every one. The test's directory says where the data is.
 func onStores(t *testing.T, test func(t *testing.T, dir string)) {
 	t.Helper()
-	for _, kind := range testbackend.Shared() {
+	for i, kind := range testbackend.Shared() {
+		if !takesPart(t, i) {
+			continue
+		}
 		t.Run(kind.Name, func(t *testing.T) {
 			dir := t.TempDir()
 			if err := os.WriteFile(filepath.Join(dir, "store"), []byte(kind.Address(t)), 0o600); err != nil {
@@ -114,6 +116,15 @@ func onStores(t *testing.T, test func(t *testing.T, dir string)) {
 			test(t, dir)
 		})
 	}
+}
+
+// takesPart reports whether a test runs with the i-th of several stores or servers: with
+// every other one, and not all tests with the same ones.
+func takesPart(t *testing.T, i int) bool {
+	t.Helper()
+	name := fnv.New32a()
+	_, _ = name.Write([]byte(t.Name()))
+	return testshare.Soak() || (testshare.Part(t, 2)+int(name.Sum32()%2)+i)%2 == 0
 }
 
 // open opens the store that the processes of a test share.

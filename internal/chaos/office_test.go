@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -58,7 +59,7 @@ func openOffice(t *testing.T, sessions, steps int, open func() (store.Backend, e
 func (o *office) work(disturb func(ctx context.Context, done func() float64) (leave bool)) {
 	o.t.Helper()
 	limit := 5 * time.Minute
-	if soak() {
+	if testshare.Soak() {
 		limit = 30 * time.Minute
 	}
 	ctx, cancel := context.WithTimeout(o.t.Context(), limit)

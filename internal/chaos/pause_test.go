@@ -5,6 +5,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/helixagents/helix/internal/testshare"
 )
 
 // TestSIGSTOP stops the process that holds the lease for longer than the lease
@@ -14,7 +16,7 @@ func TestSIGSTOP(t *testing.T) { onStores(t, testSIGSTOP) }
 
 func testSIGSTOP(t *testing.T, dir string) {
 	rounds := 3
-	if soak() {
+	if testshare.Soak() {
 		rounds = 25
 	}
 	workers := [2]*child{startChild(t, "worker", dir), startChild(t, "worker", dir)}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 )
@@ -22,7 +23,7 @@ func TestDoubleSubmit(t *testing.T) { onStores(t, testDoubleSubmit) }
 
 func testDoubleSubmit(t *testing.T, dir string) {
 	rounds := 8
-	if soak() {
+	if testshare.Soak() {
 		rounds = 1000
 	}
 	desks := [2]*child{startChild(t, "desk", dir), startChild(t, "desk", dir)}
@@ -103,7 +104,7 @@ func TestAnswersToLiveRuns(t *testing.T) { onStores(t, testAnswersToLiveRuns) }
 
 func testAnswersToLiveRuns(t *testing.T, dir string) {
 	rounds := 8
-	if soak() {
+	if testshare.Soak() {
 		rounds = 1000
 	}
 	worker := startChild(t, "desk", dir)
@@ -159,7 +160,7 @@ func TestKilledTrees(t *testing.T) { onStores(t, testKilledTrees) }
 
 func testKilledTrees(t *testing.T, dir string) {
 	rounds := 6
-	if soak() {
+	if testshare.Soak() {
 		rounds = 100
 	}
 	db := openFor(t, dir)

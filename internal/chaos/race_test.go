@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/session"
@@ -164,7 +165,7 @@ func TestRaces(t *testing.T) { onStores(t, testRaces) }
 
 func testRaces(t *testing.T, dir string) {
 	rounds := 15
-	if soak() {
+	if testshare.Soak() {
 		rounds = 200
 	}
 	a, b := startChild(t, "racer", dir), startChild(t, "racer", dir)

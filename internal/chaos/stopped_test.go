@@ -4,6 +4,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/helixagents/helix/internal/testshare"
 )
 
 // TestFleetStopped stops, again and again, the process that works on a session, in
@@ -12,7 +14,7 @@ import (
 func TestFleetStopped(t *testing.T) {
 	onRuntimes(t, func(t *testing.T, dir string) {
 		stops := 3
-		if soak() {
+		if testshare.Soak() {
 			stops = 20
 		}
 		lines := make(chan said, 1000)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/session"
@@ -95,7 +96,7 @@ func TestTasksKilled(t *testing.T) { onStores(t, testTasksKilled) }
 
 func testTasksKilled(t *testing.T, dir string) {
 	kills := 8
-	if soak() {
+	if testshare.Soak() {
 		kills = 50
 	}
 	for range kills {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/session"
 )
 
@@ -68,7 +69,7 @@ type said struct {
 func TestFleetKilled(t *testing.T) {
 	onRuntimes(t, func(t *testing.T, dir string) {
 		kills := 3
-		if soak() {
+		if testshare.Soak() {
 			kills = 20
 		}
 		lines := make(chan said, 100)

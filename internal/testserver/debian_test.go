@@ -4,11 +4,13 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/helixagents/helix/internal/testshare"
 )
 
 // TestDebianPackages does what a new machine does the first time, whatever is installed on this one.
 func TestDebianPackages(t *testing.T) {
-	if os.Getenv("HELIX_SOAK") == "" {
+	if !testshare.Soak() {
 		t.Skip("fetches packages; runs with HELIX_SOAK=1")
 	}
 	if _, err := exec.LookPath("apt-get"); err != nil {

@@ -13,6 +13,9 @@ import (
 // variable names the environment variable that selects the share.
 const variable = "HELIX_SCENARIOS"
 
+// Soak reports whether every test runs at full length ("make soak").
+func Soak() bool { return os.Getenv("HELIX_SOAK") != "" }
+
 // Part returns which of so many parts of its repetitions a test does, for a test that
 // does only one of them. The environment variable HELIX_SCENARIOS, a number, selects it.
 // "make test" derives the number from the commit's hash and prints it, so that later
@@ -26,11 +29,20 @@ func Part(tb testing.TB, of int) int {
 // in one of so many parts, or in any if HELIX_SOAK is set.
 func Has(tb testing.TB, of int) func(repetition int) bool {
 	tb.Helper()
-	if os.Getenv("HELIX_SOAK") != "" {
+	if Soak() {
 		return func(int) bool { return true }
 	}
 	mine := Part(tb, of)
 	return func(repetition int) bool { return repetition%of == mine }
+}
+
+// SkipUnless skips a test that takes turns with others, unless it is its turn: it is the
+// n-th of so many. With HELIX_SOAK it is never skipped.
+func SkipUnless(tb testing.TB, n, of int) {
+	tb.Helper()
+	if !Has(tb, of)(n) {
+		tb.Skipf("not in this commit's share of the tests (%s)", variable)
+	}
 }
 
 func part(tb testing.TB, of int, given string) int {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/internal/testshare"
 )
 
 //go:embed testdata/ai5/*.json testdata/ai6/*.json testdata/ai7/*.json testdata/*.mjs
@@ -124,9 +125,22 @@ func playOn(t *testing.T, server *process, set, script string, env ...string) {
 	}
 }
 
+// share returns one of the versions, another one for another commit, and in a long run all.
+func share(t *testing.T, versions ...string) []string {
+	t.Helper()
+	has := testshare.Has(t, len(versions))
+	var out []string
+	for i, version := range versions {
+		if has(i) {
+			out = append(out, version)
+		}
+	}
+	return out
+}
+
 func TestUseChat(t *testing.T) {
 	t.Parallel()
-	for _, version := range []string{"6", "7"} {
+	for _, version := range share(t, "6", "7") {
 		t.Run("ai "+version, func(t *testing.T) {
 			t.Parallel()
 			play(t, "ai"+version, "chat.mjs", "AI_VERSION="+version)
@@ -138,7 +152,7 @@ func TestUseChat(t *testing.T) {
 // errors and reloads, also between a crash and the takeover.
 func TestUseChatAsItComes(t *testing.T) {
 	t.Parallel()
-	for _, version := range []string{"5", "6", "7"} {
+	for _, version := range share(t, "5", "6", "7") {
 		t.Run("ai "+version, func(t *testing.T) {
 			t.Parallel()
 			play(t, "ai"+version, "plain.mjs", "AI_VERSION="+version)
@@ -151,7 +165,7 @@ func TestUseChatAsItComes(t *testing.T) {
 func TestLongConversation(t *testing.T) {
 	t.Parallel()
 	server := startServer(t)
-	for _, version := range []string{"5", "6", "7"} {
+	for _, version := range share(t, "5", "6", "7") {
 		t.Run("ai "+version, func(t *testing.T) {
 			playOn(t, server, "ai"+version, "long.mjs", "AI_VERSION="+version)
 		})

@@ -8,7 +8,6 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -107,7 +107,7 @@ func (w *mockWorld) run(t *testing.T) {
 		}
 	})
 	sessions := mockSessions
-	if os.Getenv("HELIX_SOAK") != "" {
+	if testshare.Soak() {
 		sessions = 150
 	}
 	// Not subtests, of which only as many run at a time as there are processors: these

@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"os"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/session"
 )
@@ -77,7 +77,7 @@ func cut(t testing.TB, p *Provider, r recording, want *reply) {
 // offsets picks where to cut: everywhere in a soak, else about eighty places.
 func offsets(size int) []int {
 	step := max(1, size/80)
-	if os.Getenv("HELIX_SOAK") != "" {
+	if testshare.Soak() {
 		step = 1
 	}
 	var at []int
