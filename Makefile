@@ -29,8 +29,8 @@ chat: ## chat with a demo agent in the terminal
 	@$(BUILD)
 	@bin/helix chat
 
-test: lint ## lint, then run every test with the race detector (TESTFLAGS="-run Name" selects some)
-	@./scripts/test.sh $(TESTFLAGS)
+test: ## lint, then run every test with the race detector (TESTFLAGS="-run Name" selects some)
+	@began=$$(date +%s) && $(MAKE) --no-print-directory lint && HELIX_BEGAN=$$began ./scripts/test.sh $(TESTFLAGS)
 
 soak: ## run every test at full length (up to two hours), then fuzz (two more)
 	@HELIX_SOAK=1 HELIX_SECOND_TRY=0 ./scripts/test.sh -timeout 120m $(TESTFLAGS)
@@ -41,7 +41,7 @@ fuzz: ## fuzz each decoder of a request body for ten minutes (HELIX_FUZZTIME=1m 
 
 matrix: ## run every scenario on every runtime over Postgres, and print what passed (about ten minutes)
 	@CGO_ENABLED=0 go build -o bin/with ./internal/testserver/with
-	@HELIX_SOAK=1 bin/with go test -json -count=1 -timeout 60m -run 'TestScenarios/postgres' ./runtime/local ./runtime/temporal ./runtime/dbos | go run ./internal/matrix
+	@HELIX_SOAK=1 bin/with go test -json -count=1 -timeout 60m -run 'TestScenarios/postgres' ./internal/onservers ./runtime/temporal ./runtime/dbos | go run ./internal/matrix
 
 lint: ## vet, a build for js/wasm, golangci-lint, and the check that imports point down only
 	go vet ./...

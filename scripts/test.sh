@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the tests of every package, counts them, and ends with the list of tests that needed a second try (internal/gotest).
-# Arguments go to `go test`.
+# Runs the tests of every package in three tiers, counts them, and ends with the list of tests that needed a second try
+# (internal/gotest). Arguments go to `go test`.
 #
 # The race detector needs a C compiler. If there is none, this installs one where that takes no questions (apt-get, as
 # root or with a sudo that asks no password); otherwise the tests run without the race detector, and say so.
@@ -21,8 +21,8 @@
 #   HELIX_TEST_POSTGRES, HELIX_TEST_REDIS, HELIX_TEST_REDIS_CLUSTER, HELIX_TEST_TEMPORAL
 #                  the addresses of running servers, to be used instead
 #   HELIX_SCENARIOS=N
-#                  which share of the scenarios Temporal and DBOS play, and of what other tests repeat; without it, the
-#                  commit's hash decides
+#                  which share of the scenarios and of what other tests repeat is played; without it, the commit's hash decides
+#   HELIX_BEGAN=N  when the run began, in seconds of Unix time, for the figures at its end
 #   HELIX_TEST_SKIP_SERVERS=1
 #                  fetch and install none of that, and skip the tests that need what is not there
 set -eu
@@ -145,11 +145,9 @@ need_git_server
 # -timeout is per package; a later one in the arguments wins. It has room for the time that building Temporal takes.
 # -vet=off: make lint vets everything.
 # -p: with more packages at once than there are cores, what waits for servers, leases and other processes waits too long.
-# The longest come first: one that begins last would run alone at the end.
-longest='./internal/chaos ./runtime/local ./cmd/helix ./store/postgres ./runtime/dbos ./runtime/temporal ./internal/webtest
-	./server ./engine ./store/redis ./store/sqlite ./store'
+# -trimpath: so that a clone can use what another one has compiled.
 cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-set -- -count=1 -vet=off -timeout=30m -p="$cores" "$@"
+set -- -count=1 -vet=off -trimpath -timeout=30m -p="$cores" "$@"
 if [ -z "$no_race" ]; then
 	CGO_ENABLED=1
 	export CGO_ENABLED
@@ -164,19 +162,23 @@ else
 	warn_no_race "$no_race"
 fi
 
-# On Temporal and DBOS all scenarios together take too long for every run, and so do all repetitions of some other tests
-# (internal/testshare). Each commit plays another share.
+# All scenarios on all stores and runtimes take too long for every run, and so do all repetitions of some other tests
+# (internal/testshare). Each commit plays another share; make soak plays all.
 if [ -z "${HELIX_SCENARIOS:-}" ]; then
 	commit=$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0)
 	HELIX_SCENARIOS=$((0x$(printf '%.7s' "$commit")))
 fi
 export HELIX_SCENARIOS
-say "the share of scenarios on Temporal and DBOS, and of repeated tests, is HELIX_SCENARIOS=$HELIX_SCENARIOS"
+say "this run plays a share of the tests; HELIX_SCENARIOS=$HELIX_SCENARIOS repeats it"
 
 tries=5
 if [ "${HELIX_SECOND_TRY:-1}" = 0 ]; then
 	tries=0
 fi
 CGO_ENABLED=0 go build -o bin/ ./internal/testserver/with ./internal/gotest
-# shellcheck disable=SC2086 # a list
-exec bin/with bin/gotest -most "$tries" -events bin/events.json -note "${no_race:+the race detector was OFF: $no_race}" $longest ./... -- "$@"
+budget=8m
+if [ -n "${HELIX_SOAK:-}" ]; then
+	budget=0
+fi
+exec bin/with bin/gotest -most "$tries" -events bin/events.json -began "${HELIX_BEGAN:-0}" -budget "$budget" \
+	-note "${no_race:+the race detector was OFF: $no_race}" ./... -- "$@"

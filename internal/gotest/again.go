@@ -17,8 +17,8 @@ type try struct {
 	failure string // empty if it passed each time
 }
 
-// tryAgain runs tests again, one by one.
-func (r *runner) tryAgain(tests []test) []try {
+// tryAgain runs tests of a tier again, one by one.
+func (r *runner) tryAgain(from *tier, tests []test) []try {
 	ends := time.Now().Add(r.within)
 	var tries []try
 	for _, t := range tests {
@@ -26,7 +26,7 @@ func (r *runner) tryAgain(tests []test) []try {
 		result := try{test: t, times: r.times}
 		if left := time.Until(ends); left > 0 {
 			fmt.Fprintf(r.out, "\nsecond try of %s\n", t)
-			result.failure = r.tryOnce(t, left)
+			result.failure = r.tryOnce(from, t, left)
 		} else {
 			result.failure = fmt.Sprintf("not tried: all second tries together may take %s", r.within)
 		}
@@ -37,16 +37,16 @@ func (r *runner) tryAgain(tests []test) []try {
 }
 
 // tryOnce runs one test alone as often as it must pass, and returns why it failed, if it did.
-func (r *runner) tryOnce(t test, left time.Duration) (failure string) {
+func (r *runner) tryOnce(from *tier, t test, left time.Duration) (failure string) {
 	// Where a flag is given twice, go test takes the second.
-	args := slices.Concat(r.flags, []string{
+	args := slices.Concat(r.flags, from.flags, []string{
 		"-p=1", "-count=" + strconv.Itoa(r.times), "-timeout=" + left.String(), "-run=" + patternOf(t.name), t.pkg,
 	})
 	again, _, err := r.goTest(silent{}, args...)
 	if again == nil {
 		return err.Error()
 	}
-	leaves, final := again.judge(r.most)
+	leaves, final := again.judge(from.most)
 	for _, other := range leaves {
 		final = append(final, other.name+" failed again")
 	}

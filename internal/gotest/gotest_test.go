@@ -184,11 +184,11 @@ func TestVerdicts(t *testing.T) {
 			}
 			var out, errs bytes.Buffer // go test writes to both at once
 			r := runner{
-				packages: []string{"./..."}, flags: slices.Concat([]string{"-count=1", "-vet=off"}, c.flags), dir: dir,
-				most: 5, times: 3, within: 5 * time.Minute, out: &out, errs: &errs, events: io.Discard,
+				tiers: []tier{{name: "2", packages: []string{"./..."}, most: 5}}, flags: slices.Concat([]string{"-count=1", "-vet=off"}, c.flags), dir: dir,
+				times: 3, within: 5 * time.Minute, began: time.Now(), out: &out, errs: &errs, events: io.Discard,
 			}
 			if c.most != 0 {
-				r.most = max(c.most, 0)
+				r.tiers[0].most = max(c.most, 0)
 			}
 			if strings.HasPrefix(name, "hangs") {
 				r.within = 100 * time.Millisecond

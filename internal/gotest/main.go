@@ -16,10 +16,12 @@ import (
 
 func main() {
 	var r runner
-	flag.IntVar(&r.most, "most", 5, "how many failed tests get a second try; if more failed, none does")
+	most := flag.Int("most", 5, "how many failed tests of a tier get a second try; if more failed, none does")
 	flag.IntVar(&r.times, "times", 3, "how often a test must pass in its second try")
-	flag.DurationVar(&r.within, "within", 3*time.Minute, "how long all second tries together may take")
+	flag.DurationVar(&r.within, "within", 3*time.Minute, "how long the second tries of a tier together may take")
 	flag.StringVar(&r.note, "note", "", "a `line` to print before the list of second tries")
+	flag.DurationVar(&r.budget, "budget", 0, "how long the run may take; the last line says if it took longer")
+	began := flag.Int64("began", 0, "when the run began, in `seconds` of Unix time, if not now")
 	events := flag.String("events", "", "a `file` for what go test -json prints")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: gotest [flags] PACKAGE... -- [flag of go test]...")
@@ -31,7 +33,16 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	r.packages, r.flags = packages, flags
+	r.flags, r.began = flags, time.Now()
+	if *began != 0 {
+		r.began = time.Unix(*began, 0)
+	}
+	tiers, err := planTiers(packages, *most)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "gotest:", err)
+		os.Exit(2)
+	}
+	r.tiers = tiers
 	r.out, r.errs, r.events = os.Stdout, os.Stderr, io.Discard
 	if *events != "" {
 		file, err := os.Create(*events)
@@ -53,60 +64,107 @@ func split(args []string) (packages, flags []string, ok bool) {
 	return args[:at], args[at+1:], true
 }
 
-// runner runs the tests of packages.
+// runner runs the tests of packages, tier by tier.
 type runner struct {
-	packages, flags []string
-	dir             string // where go test runs; empty: here
-	most, times     int
-	within          time.Duration
-	note            string
-	out, errs       io.Writer
-	events          io.Writer
+	tiers     []tier
+	flags     []string // of go test
+	dir       string   // where go test runs; empty: here
+	times     int
+	within    time.Duration
+	began     time.Time
+	budget    time.Duration
+	note      string
+	out, errs io.Writer
+	events    io.Writer
 }
 
-// run returns the exit code.
+// run returns the exit code. It ends at a tier that failed.
 func (r *runner) run() int {
-	began := time.Now()
-	first, used, err := r.goTest(printer{r.out}, slices.Concat(r.flags, r.packages)...)
-	if first == nil {
-		fmt.Fprintln(r.errs, "gotest:", err)
-		return 1
-	}
-	leaves, final := first.judge(r.most)
-	if len(leaves)+len(final) == 0 {
-		switch {
-		case err != nil:
-			final = append(final, fmt.Sprintf("go test failed: %v", err))
-		case len(first.tests) == 0:
-			final = append(final, "no test ran")
+	start := time.Now()
+	var ran []*outcome
+	for i := range r.tiers {
+		o, err := r.runTier(&r.tiers[i])
+		if err != nil {
+			fmt.Fprintln(r.errs, "gotest:", err)
+			return 1
+		}
+		ran = append(ran, o)
+		if o.bad() {
+			break
 		}
 	}
-	first.printFailures(r.out)
-
-	var tries []try
-	if len(final) == 0 {
-		tries = r.tryAgain(leaves)
+	for _, o := range ran {
+		o.results.printSkipped(r.out)
 	}
-	failed := len(leaves)
-	for _, t := range tries {
-		if t.failure == "" {
-			failed--
-		}
-	}
-	first.printSkipped(r.out)
-	fmt.Fprintf(r.out, "\ntests took %s and %.0f seconds of processor time\n", time.Since(began).Round(time.Second), used.Seconds())
+	r.printTiers(ran, start)
 	if r.note != "" {
 		fmt.Fprintln(r.out, r.note)
 	}
-	fmt.Fprintf(r.out, "%d passed, %d failed, %d skipped\n", first.count("pass")+len(leaves)-failed, failed, first.count("skip"))
-	for _, why := range final {
+	var sum outcome
+	for _, o := range ran {
+		sum.add(o)
+	}
+	if len(sum.final) == 0 && sum.passed+sum.failed+sum.skipped == 0 {
+		sum.final = []string{"no test ran"}
+	}
+	fmt.Fprintf(r.out, "%d passed, %d failed, %d skipped\n", sum.passed, sum.failed, sum.skipped)
+	for _, why := range sum.final {
 		fmt.Fprintln(r.out, "no second try:", why)
 	}
-	printTries(r.out, tries)
-	if failed+len(final) > 0 {
+	printTries(r.out, sum.tries)
+	if took := time.Since(r.began); r.budget > 0 && took > r.budget {
+		fmt.Fprintf(r.out, "the run took %s, more than %s\n", took.Round(time.Second), r.budget)
+	}
+	if sum.bad() {
 		return 1
 	}
 	return 0
+}
+
+// outcome is what became of a tier.
+type outcome struct {
+	tier                    *tier
+	results                 *results
+	took, used              time.Duration // used is processor time
+	passed, failed, skipped int
+	tries                   []try
+	final                   []string // why it failed, whatever a second try would say
+}
+
+// bad reports whether the tier failed.
+func (o *outcome) bad() bool { return o.failed+len(o.final) > 0 }
+
+func (o *outcome) add(other *outcome) {
+	o.passed, o.failed, o.skipped = o.passed+other.passed, o.failed+other.failed, o.skipped+other.skipped
+	o.tries, o.final = append(o.tries, other.tries...), append(o.final, other.final...)
+}
+
+// runTier runs the tests of a tier, and those again that failed and may have a second try. There is an error if go test
+// could not be run or was stopped.
+func (r *runner) runTier(t *tier) (*outcome, error) {
+	began := time.Now()
+	said, used, err := r.goTest(printer{r.out}, slices.Concat(r.flags, t.flags, t.packages)...)
+	if said == nil {
+		return nil, err
+	}
+	leaves, final := said.judge(t.most)
+	if len(leaves)+len(final) == 0 && err != nil {
+		final = append(final, fmt.Sprintf("go test failed: %v", err))
+	}
+	said.printFailures(r.out)
+	o := &outcome{tier: t, results: said, used: used, skipped: said.count("skip"), final: final}
+	if len(final) == 0 {
+		o.tries = r.tryAgain(t, leaves)
+	}
+	o.failed = len(leaves)
+	for _, again := range o.tries {
+		if again.failure == "" {
+			o.failed--
+		}
+	}
+	o.passed = said.count("pass") + len(leaves) - o.failed
+	o.took = time.Since(began)
+	return o, nil
 }
 
 // goTest runs go test with these arguments and returns what it said and the processor time that it used. There is an error

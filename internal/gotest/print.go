@@ -58,6 +58,21 @@ func (r *results) printSkipped(out io.Writer) {
 	}
 }
 
+// printTiers prints how long each tier took, and whether one did not run.
+func (r *runner) printTiers(ran []*outcome, start time.Time) {
+	fmt.Fprintln(r.out)
+	if before := start.Sub(r.began); before >= time.Second {
+		fmt.Fprintf(r.out, "before the tests: %s\n", before.Round(time.Second))
+	}
+	for _, o := range ran {
+		fmt.Fprintf(r.out, "tier %s: %s, %.0f seconds of processor time, %d tests, %d second tries\n",
+			o.tier.name, o.took.Round(time.Second), o.used.Seconds(), o.passed+o.failed+o.skipped, len(o.tries))
+	}
+	for _, t := range r.tiers[len(ran):] {
+		fmt.Fprintf(r.out, "tier %s: not run\n", t.name)
+	}
+}
+
 // printTries prints the list of second tries.
 func printTries(out io.Writer, tries []try) {
 	if len(tries) == 0 {
