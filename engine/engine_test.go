@@ -8,6 +8,7 @@ import (
 	"github.com/helixagents/helix/engine/enginetest"
 	"github.com/helixagents/helix/internal/testbackend"
 	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/store"
 )
 
@@ -15,19 +16,18 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
 
 type suite func(*testing.T, enginetest.Open)
 
-// onBackends runs a suite on every kind of backend. Memory takes all points of short
-// turns and a tenth of those of long ones; the others, which are slower, share the
-// points out among them, others than memory's where that goes. In a long run each
-// takes all of them.
+// onBackends runs a suite in memory and on SQLite, each with another share of the points,
+// which is a different one for each commit. Memory, which is fast, takes half of the points
+// of short turns; SQLite takes a few turns and a few of their points. In a long run each
+// takes all of them. Servers are in internal/onservers.
 func onBackends(t *testing.T, of func(enginetest.Part) suite) {
 	t.Parallel()
-	kinds := testbackend.Kinds()
-	for i, kind := range kinds {
+	for _, kind := range testbackend.Embedded() {
 		t.Run(kind.Name, func(t *testing.T) {
 			t.Parallel()
-			part := enginetest.Part{At: 0, Of: 10}
+			part := enginetest.Part{At: testshare.Part(t, 4*16), Of: 16}
 			if kind.Name != "memory" {
-				part = enginetest.Part{At: i, Of: 40 * (len(kinds) - 1)}
+				part = enginetest.Part{At: testshare.Part(t, 4*4*80), Of: 80, Acts: 4}
 			}
 			of(part)(t, func(t *testing.T) store.Backend { return kind.Open(t) })
 		})

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 // onBackends runs a test on the backends that need no server.
 func onBackends(t *testing.T, test func(t *testing.T, db store.Backend)) {
 	t.Helper()
-	for _, kind := range testbackend.Kinds()[:2] {
+	for _, kind := range testbackend.Embedded() {
 		t.Run(kind.Name, func(t *testing.T) {
 			t.Parallel()
 			test(t, kind.Open(t))
@@ -51,7 +51,7 @@ func onBackends(t *testing.T, test func(t *testing.T, db store.Backend)) {
 	}
 }
 
-func inMemory(t testing.TB) store.Backend { return testbackend.Kinds()[0].Open(t) }
+func inMemory(t testing.TB) store.Backend { return testbackend.Embedded()[0].Open(t) }
 
 // speaker is a model whose reply is computed from what was said.
 type speaker func(request *llm.Request) scripted.Step

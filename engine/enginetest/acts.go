@@ -1,9 +1,8 @@
 package enginetest
 
 import (
-	"os"
-
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
 )
@@ -45,14 +44,25 @@ type act struct {
 // Part is a share of the points of turns that take many courses: the At-th of Of.
 // Backends that each run another share cover all points together. The zero value is
 // all of them, and so is every part in a long run.
-type Part struct{ At, Of int }
+type Part struct {
+	At, Of int
+	// Acts, unless it is 0, leaves all turns out but each Acts-th, beginning with the At-th;
+	// of the points of those it is the share at At/Acts.
+	Acts int
+}
+
+// hasAct reports whether the n-th turn belongs to the part.
+func (p Part) hasAct(n int) bool { return p.Acts < 2 || n%p.Acts == p.At%p.Acts || testshare.Soak() }
+
+// points returns the share of the points of a turn, as one of so many.
+func (p Part) points(of int) Part { return Part{At: p.At / max(p.Acts, 1), Of: of} }
 
 // has reports whether the n-th point belongs to the part.
-func (p Part) has(n int) bool { return p.Of < 2 || n%p.Of == p.At%p.Of || soak() }
+func (p Part) has(n int) bool { return p.Of < 2 || n%p.Of == p.At%p.Of || testshare.Soak() }
 
 // ofShort is the share of the points of turns that take one course, which have fewer
 // points.
-func (p Part) ofShort() Part { return Part{At: p.At, Of: p.Of / 8} }
+func (p Part) ofShort() Part { return p.points(p.Of / 8) }
 
 // acts are all turns.
 func (p Part) acts() []act {
@@ -61,9 +71,9 @@ func (p Part) acts() []act {
 		out = append(out, act{name: s.name, courses: []scenario{s}, part: p.ofShort()})
 	}
 	for _, mode := range []helix.CompanionMode{helix.Blocking, helix.NonBlocking} {
-		mixed := act{name: "mixture", part: p}
+		mixed := act{name: "mixture", part: p.points(p.Of)}
 		if mode == helix.NonBlocking {
-			mixed.name, mixed.part = "mixture, companion by itself", Part{At: p.At, Of: 4 * max(p.Of, 1)}
+			mixed.name, mixed.part = "mixture, companion by itself", p.points(4*max(p.Of, 1))
 		}
 		for _, people := range schedules() {
 			s := mixture()
@@ -76,35 +86,37 @@ func (p Part) acts() []act {
 		a.part = p.ofShort()
 		out = append(out, a)
 	}
-	marked := act{name: "mixture, markers", part: Part{At: p.At, Of: 4 * max(p.Of, 1)}}
+	marked := act{name: "mixture, markers", part: p.points(4 * max(p.Of, 1))}
 	for _, people := range schedules() {
 		s := mixture()
 		s.people, s.companion, s.markers = people, helix.Blocking, 1
 		marked.courses = append(marked.courses, s)
 	}
 	out = append(out, marked)
-	far := act{name: "remote", part: Part{At: p.At, Of: p.Of / 2}}
+	far := act{name: "remote", part: p.points(p.Of / 2)}
 	for _, when := range []moment{atOnce, live} {
 		s := distant()
 		s.people = schedule{[]string{"stamp"}, when}
 		far.courses = append(far.courses, s)
 	}
 	out = append(out, far)
-	for i := range out {
-		if out[i].part.Of > 1 {
-			out[i] = out[i].few()
+	var mine []act
+	for i, a := range out {
+		if !p.hasAct(i) {
+			continue
 		}
+		if a.part.Of > 1 {
+			a = a.few()
+		}
+		mine = append(mine, a)
 	}
-	return out
+	return mine
 }
-
-// soak reports whether to run long.
-func soak() bool { return os.Getenv("HELIX_SOAK") != "" }
 
 // few removes most of the courses, unless the run is long: it keeps one for each
 // moment of answering.
 func (a act) few() act {
-	if soak() {
+	if testshare.Soak() {
 		return a
 	}
 	seen := map[moment]bool{}
@@ -127,7 +139,7 @@ func (a act) pick(n int, has func(course int) bool) []scenario {
 		return nil
 	}
 	for i := range a.courses {
-		if at := (n + i) % len(a.courses); has(at) && (soak() || len(out) == 0) {
+		if at := (n + i) % len(a.courses); has(at) && (testshare.Soak() || len(out) == 0) {
 			out = append(out, a.courses[at])
 		}
 	}

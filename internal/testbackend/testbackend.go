@@ -25,14 +25,19 @@ type Kind struct {
 }
 
 // Kinds lists all kinds.
-func Kinds() []Kind {
-	return append([]Kind{{"memory", func(testing.TB) string { return "memory:" }}}, Shared()...)
+func Kinds() []Kind { return append(Embedded(), Servers()...) }
+
+// Embedded lists the kinds that need no server: memory and SQLite.
+func Embedded() []Kind {
+	return []Kind{
+		{"memory", func(testing.TB) string { return "memory:" }},
+		{"sqlite", sqliteAddress},
+	}
 }
 
-// Shared lists the kinds that several processes can use.
-func Shared() []Kind {
+// Servers lists the kinds that are servers.
+func Servers() []Kind {
 	return []Kind{
-		{"sqlite", sqliteAddress},
 		{"postgres", func(tb testing.TB) string {
 			return with(testserver.Postgres(tb), "schema=test_"+token()+"&pool_max_conns=8")
 		}},
@@ -40,6 +45,9 @@ func Shared() []Kind {
 		{"cluster", func(tb testing.TB) string { return with(testserver.RedisCluster(tb), "prefix=test-"+token()) }},
 	}
 }
+
+// Shared lists the kinds that several processes can use.
+func Shared() []Kind { return Kinds()[1:] }
 
 // Address creates an empty backend for a test and returns its address.
 func (k Kind) Address(tb testing.TB) string {

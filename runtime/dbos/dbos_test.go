@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/internal/testbackend"
 	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/runtime/dbos"
 	"github.com/helixagents/helix/runtime/runtimetest"
 	"github.com/helixagents/helix/store"
@@ -35,7 +35,7 @@ func kinds() []testbackend.Kind {
 
 func TestScenarios(t *testing.T) {
 	t.Parallel()
-	for _, kind := range kinds() {
+	for i, kind := range kinds() {
 		t.Run(kind.Name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
@@ -48,11 +48,8 @@ func TestScenarios(t *testing.T) {
 					return start(t, newPlace(t, kind, dir, deployment), opts)
 				},
 			}
-			if os.Getenv("HELIX_SOAK") == "" {
-				config.Every, config.First = 8, runtimetest.Rotate(t, 8) // all of them take minutes
-				if kind.Name == "sqlite" {
-					config.Every, config.First = 16, (runtimetest.Rotate(t, 16)+1)%16
-				}
+			if !testshare.Soak() {
+				config.Every, config.First, config.SkipTimed = 16, runtimetest.Rotate(t, 16)+i, true // all of them take minutes
 			}
 			runtimetest.Run(t, config)
 		})

@@ -551,7 +551,7 @@ func companionMessageEnd(s *Stage) {
 		ending := t.newGate()
 		agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "go")), after(ending.entered, messaging("bob", "wait!")), scripted.Text("ok"))),
 			helix.NonBlocking, named("helper", scripted.New(scripted.Text("one"), scripted.Text("two")).ByPosition()))
-		backend := newFrail(t.Backend)
+		backend := t.newFrail(t.Backend)
 		hook := func(commit *session.Commit) {
 			if plainID(commit.SessionID) != "s-1-agent-bob" || commit.Outcome == nil || strings.HasSuffix(commit.RunID, ".1") {
 				return
@@ -704,7 +704,7 @@ func companionWaitEnd(s *Stage) {
 		t.Backend = s.config.NewBackend(s.T)
 		g := t.newGate()
 		agent := patient(atWork(g), g.entered)
-		backend := newFrail(t.Backend)
+		backend := t.newFrail(t.Backend)
 		hook := func(commit *session.Commit) {
 			if commit.SessionID == "s-1" && commit.Outcome != nil && commit.Outcome.Status.Suspended() {
 				g.release()
@@ -898,7 +898,7 @@ func companionKilledBefore(s *Stage) {
 		t := *s
 		t.Backend = s.config.NewBackend(s.T)
 		agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "go")), scripted.Text("Thanks.")).ByPosition()), mode, named("helper", scripted.New(scripted.Text("one"))))
-		backend := newFrail(t.Backend)
+		backend := t.newFrail(t.Backend)
 		died := make(chan struct{})
 		once := sync.OnceFunc(func() { close(died) })
 		backend.faults.committed = func(commit *session.Commit) {
@@ -1126,7 +1126,7 @@ func companionCheap(s *Stage) {
 	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "the task")), scripted.Text("Thanks."),
 		scripted.Reply(messaging("bob", "more")), scripted.Text("Thanks."))), helix.NonBlocking, atWork(g))
 	var read tally
-	backend := newFrail(s.Backend)
+	backend := s.newFrail(s.Backend)
 	backend.faults.reading = func(id string) { read.add(id) }
 	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}})
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -209,8 +209,11 @@ func (s *Stage) contextEvents(id string) string {
 }
 
 func contextLong(s *Stage) {
-	steps := 400
-	if os.Getenv("HELIX_SOAK") != "" {
+	steps := 120
+	if s.config.FakeTime {
+		steps = 400
+	}
+	if testshare.Soak() {
 		steps = 2_000
 	}
 	s.goesOn(steps, longest, 0)

@@ -49,7 +49,7 @@ func executeScenarios() []Scenario {
 func executeCallerGone(s *Stage) {
 	agent := newAgent(scripted.New(scripted.Text("Hello, you.")))
 	ctx, cancel := context.WithCancel(s.ctx())
-	backend := newFrail(s.Backend)
+	backend := s.newFrail(s.Backend)
 	backend.faults.appending = cancel // the run has begun, and shows that
 	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}})
 	run, err := x.Execute(ctx, agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Hi!")})

@@ -85,7 +85,7 @@ func guessedPeer(s *Stage) {
 	eve := named("other", scripted.New(scripted.Text(forgedWords)).ByPosition())
 	y := n.Stage.Start(eve)
 	planted := ""
-	backend := newFrail(s.Backend)
+	backend := s.newFrail(s.Backend)
 	backend.faults.committed = func(commit *session.Commit) {
 		for i := range commit.Calls {
 			if c := &commit.Calls[i]; commit.SessionID == "s-1" && c.Child != "" && planted == "" {
@@ -155,7 +155,7 @@ func (s *Stage) plant(id, agent, callID string, as session.RunStatus) {
 // before the child is called. It returns a backend to start on, and a function that checks
 // that the planted sessions are unchanged, and removes them.
 func (s *Stage) planting(agent string, as session.RunStatus) (*frail, func()) {
-	backend := newFrail(s.Backend)
+	backend := s.newFrail(s.Backend)
 	planted := map[string]string{} // as JSON
 	seen := func(id string) string {
 		state := s.load(id)

@@ -532,7 +532,7 @@ func hookToldOnce(s *Stage) {
 		told.add(h.RunID)
 		return nil
 	}
-	backend := newFrail(s.Backend)
+	backend := s.newFrail(s.Backend)
 	backend.faults.closing = func() { s.idle(2 * time.Millisecond) } // readers know of the end, the store does not
 	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}})
 	var runs []string

@@ -237,7 +237,7 @@ func lifetimeAbortedBelow(s *Stage) {
 	agent := with(newAgent(scripted.New(hand("helper", "do it"), scripted.Text("Done."))), helper)
 	s.orphan(agent, g)
 	child := s.child("s-1")
-	backend := newFrail(s.Backend)
+	backend := s.newFrail(s.Backend)
 	died := s.newGate()
 	backend.faults.taking = func(take *session.TakeOver) {
 		if take.SessionID == child {
@@ -289,7 +289,7 @@ func lifetimeLeftCalls(s *Stage) {
 			return nil
 		},
 	}
-	backend := newFrail(s.Backend)
+	backend := s.newFrail(s.Backend)
 	backend.faults.noSweep.Store(true) // the deadline is left to the next message
 	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
 	res := s.waitsOn(x, agent, "s-1")
@@ -319,7 +319,7 @@ func lifetimeLeftCalls(s *Stage) {
 func lifetimeRenewal(s *Stage) {
 	g := s.newGate()
 	agent := newAgent(scripted.New(scripted.Call("wait", num{1}), scripted.Text("Done.")), blocking(g))
-	backend := newFrail(s.Backend)
+	backend := s.newFrail(s.Backend)
 	renewing, closed := s.newGate(), s.newGate()
 	backend.faults.renewing = func() {
 		renewing.enter()

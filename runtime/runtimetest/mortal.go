@@ -16,7 +16,7 @@ import (
 // Mortal wraps a backend for a process that may die: after kill, writes through it do not
 // arrive.
 func Mortal(backend store.Backend) (mortal store.Backend, kill func()) {
-	b := newFrail(backend)
+	b := newFrail(backend, false)
 	return b, b.kill
 }
 
@@ -75,11 +75,23 @@ type faults struct {
 	// that were read.
 	reading func(id string)
 	rows    atomic.Int64
+	leases  *leases
 }
 
-func newFrail(backend store.Backend) *frail { return &frail{Backend: backend, faults: &faults{}} }
+func newFrail(backend store.Backend, keepLeases bool) *frail {
+	return &frail{Backend: backend, faults: &faults{leases: newLeases(backend, keepLeases)}}
+}
 
-func (b *frail) kill() { b.faults.dead.Store(true) }
+// newFrail returns a backend that fails on demand.
+func (s *Stage) newFrail(backend store.Backend) *frail {
+	return newFrail(backend, !s.config.FakeTime)
+}
+
+func (b *frail) kill() {
+	if !b.faults.dead.Swap(true) {
+		b.faults.leases.kill()
+	}
+}
 
 func (f *faults) check() error {
 	if f.dead.Load() {
@@ -98,7 +110,9 @@ func (f *faults) write() error {
 }
 
 // Sessions implements [store.Backend].
-func (b *frail) Sessions() session.Store { return &frailSessions{b.Backend.Sessions(), b.faults} }
+func (b *frail) Sessions() session.Store {
+	return &frailSessions{b.Backend.Sessions(), b.faults, session.DefaultTenant}
+}
 
 // Streams implements [store.Backend].
 func (b *frail) Streams() stream.Manager { return &frailStreams{b.Backend.Streams(), b.faults} }
@@ -116,7 +130,13 @@ func (b *frail) StartRun(ctx context.Context, start *store.StartRun) (*session.S
 	if err := f.write(); err != nil {
 		return nil, nil, err
 	}
-	return b.Backend.StartRun(ctx, start)
+	long := *start.StartRun
+	long.TTL = f.leases.length(long.TTL)
+	started, info, err := b.Backend.StartRun(ctx, &store.StartRun{Tenant: start.Tenant, StartRun: &long, Batch: start.Batch})
+	if err == nil && !started.Existing {
+		f.leases.add(start.TTL, start.Tenant, start.SessionID, started.Lease)
+	}
+	return started, info, err
 }
 
 // Commit implements [store.Backend].
@@ -156,13 +176,16 @@ func (b *frail) RenewLeases(ctx context.Context, leases []session.Held, ttl time
 		return session.NotRenewed(leases, err)
 	}
 	b.faults.writes.Add(int64(len(leases)))
-	if b.faults.noRenew.Load() {
+	if b.faults.noRenew.Load() && ttl != lastMoment {
+		b.faults.leases.end()
 		return session.NotRenewed(leases, session.ErrUnavailable)
 	}
 	if b.faults.renewing != nil {
 		b.faults.renewing()
 	}
-	return b.Backend.RenewLeases(ctx, leases, ttl)
+	renewed := b.Backend.RenewLeases(b.faults.leases.renewing(ctx), leases, b.faults.leases.length(ttl))
+	b.faults.leases.endIfDead()
+	return renewed
 }
 
 // Signals implements [store.Backend].
@@ -197,11 +220,12 @@ func (s *frailBlobs) Put(ctx context.Context, put *blob.Put) (blob.Stored, error
 type frailSessions struct {
 	session.Store
 	faults *faults
+	tenant string
 }
 
 // Tenant implements [session.Store].
 func (s *frailSessions) Tenant(tenant string) session.Store {
-	return &frailSessions{s.Store.Tenant(tenant), s.faults}
+	return &frailSessions{s.Store.Tenant(tenant), s.faults, tenant}
 }
 
 // StartRun implements [session.Turns].
@@ -209,7 +233,12 @@ func (s *frailSessions) StartRun(ctx context.Context, start *session.StartRun) (
 	if err := s.faults.write(); err != nil {
 		return nil, err
 	}
-	started, err := s.Store.StartRun(ctx, start)
+	long := *start
+	long.TTL = s.faults.leases.length(long.TTL)
+	started, err := s.Store.StartRun(ctx, &long)
+	if err == nil && !started.Existing {
+		s.faults.leases.add(start.TTL, s.tenant, start.SessionID, started.Lease)
+	}
 	if err == nil && s.faults.started != nil {
 		s.faults.started(start)
 	}
@@ -242,7 +271,13 @@ func (s *frailSessions) TakeOver(ctx context.Context, take *session.TakeOver) (*
 			return nil, err
 		}
 	}
-	return s.Store.TakeOver(ctx, take)
+	long := *take
+	long.TTL = s.faults.leases.length(long.TTL)
+	taken, err := s.Store.TakeOver(ctx, &long)
+	if err == nil {
+		s.faults.leases.add(take.TTL, s.tenant, take.SessionID, taken.Lease)
+	}
+	return taken, err
 }
 
 // CloseRun implements [session.Turns].
@@ -390,9 +425,12 @@ func (s *frailSessions) ClaimTask(ctx context.Context, claim session.TaskClaim) 
 	if err := s.faults.check(); err != nil {
 		return nil, err
 	}
+	ttl := claim.TTL
+	claim.TTL = s.faults.leases.length(ttl)
 	task, err := s.Store.ClaimTask(ctx, claim)
 	if err == nil && task != nil { // without a task that is due it writes nothing
 		s.faults.writes.Add(1)
+		s.faults.leases.addTask(ttl, s.tenant, task)
 	}
 	return task, err
 }
@@ -402,7 +440,9 @@ func (s *frailSessions) RenewTask(ctx context.Context, ref session.TaskRef, fenc
 	if err := s.faults.write(); err != nil {
 		return err
 	}
-	return s.Store.RenewTask(ctx, ref, fence, ttl)
+	err := s.Store.RenewTask(s.faults.leases.renewing(ctx), ref, fence, s.faults.leases.length(ttl))
+	s.faults.leases.endIfDead()
+	return err
 }
 
 // FinishTask implements [session.Tasks].

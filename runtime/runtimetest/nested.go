@@ -507,7 +507,7 @@ func (s *Stage) answeredAt(what string, at moment) {
 	t.Backend = s.config.NewBackend(s.T)
 	var ran tally
 	agent := tower(2, signing(&ran))
-	backend := newFrail(t.Backend)
+	backend := t.newFrail(t.Backend)
 	x := t.startOn(backend, Options{Agents: []*helix.Agent{agent}})
 	y := t.StartOther(Options{Agents: []*helix.Agent{agent}})
 	outcome := make(chan *helix.Submitted, 1)
@@ -648,7 +648,7 @@ func nestedDeadlineTouch(s *Stage) {
 		s.ok(err, "now")
 		return now.After(res.Pending[0].Deadline)
 	})
-	backend := newFrail(s.config.Reopen(s.T, s.Backend))
+	backend := s.newFrail(s.config.Reopen(s.T, s.Backend))
 	backend.faults.noSweep.Store(true)
 	y := s.startOn(backend, Options{Agents: []*helix.Agent{agent}})
 	s.ended(s.resumed(y), helix.Completed)
@@ -782,7 +782,7 @@ func (s *Stage) killedSuspending(level int) {
 	s.Helper()
 	var ran tally
 	agent := tower(2, signing(&ran))
-	backend := newFrail(s.Backend)
+	backend := s.newFrail(s.Backend)
 	died := make(chan struct{})
 	once := sync.OnceFunc(func() { close(died) })
 	backend.faults.committed = func(commit *session.Commit) {

@@ -42,7 +42,8 @@ var _ helix.Remote = (*server)(nil)
 // elsewhere starts another server that has an agent.
 func (s *Stage) elsewhere(agent *helix.Agent, opts Options) *server {
 	s.Helper()
-	there := newStage(s.T, s.config)
+	there := newStage(s.T, s.config, s.scenario)
+	there.paced = s.paced
 	there.Log = s.Log
 	n := &server{Stage: there, agent: agent, faults: map[string]int{}, lost: map[string]int{}}
 	opts.Agents = []*helix.Agent{agent}

@@ -348,7 +348,7 @@ func recoverZombie(s *Stage) {
 			return "zombie", nil
 		}))
 	agent.State, agent.Tools[0].Idempotent = helix.StateOf(notes{}), true
-	backend := newFrail(s.Backend)
+	backend := s.newFrail(s.Backend)
 	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the tool runs", g.entered)
@@ -391,7 +391,7 @@ func recoverZombieReply(s *Stage) {
 		return n, nil
 	}))
 	agent.Model = &belated{Model: scripted.New(scripted.Call("pay", num{1}), scripted.Text("Done.")).ByPosition(), gate: late}
-	backend, other := newFrail(s.Backend), newFrail(s.Backend)
+	backend, other := s.newFrail(s.Backend), s.newFrail(s.Backend)
 	var zombies, heirs tally
 	backend.faults.committing = func(commit *session.Commit) { zombies.add(commit.Key) }
 	other.faults.committing = func(commit *session.Commit) { heirs.add(commit.Key) }
@@ -417,7 +417,7 @@ func recoverZombieReply(s *Stage) {
 func recoverHeartbeat(s *Stage) {
 	g := s.newGate()
 	agent := newAgent(scripted.New(scripted.Call("wait", num{1}), scripted.Text("Done.")), blocking(g))
-	const ttl = 600 * time.Millisecond
+	ttl := s.pace(600 * time.Millisecond)
 	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, LeaseTTL: ttl})
 	s.StartOther(Options{Agents: []*helix.Agent{agent}, LeaseTTL: ttl})
 	run := s.Begin(x, agent, "s-1", "Hi!")
@@ -636,7 +636,7 @@ func recoverOnExecute(s *Stage) {
 	agent := newAgent(scripted.New(scripted.Takes(
 		scripted.Reply(scripted.Do(g.enter), scripted.Until(nil)), scripted.Reply(scripted.Do(again.enter), scripted.Until(again.open), scripted.Say("one"))),
 		scripted.Text("two")))
-	backend := newFrail(s.config.Reopen(s.T, s.Backend))
+	backend := s.newFrail(s.config.Reopen(s.T, s.Backend))
 	backend.faults.noSweep.Store(true) // or its first sweep could come late and find the orphan
 	y := s.startOn(backend, Options{Agents: []*helix.Agent{agent}, LeaseTTL: time.Hour})
 	run := s.orphan(agent, g)
@@ -659,7 +659,7 @@ func recoverOnExecute(s *Stage) {
 // last commit.
 func (s *Stage) unclosed(agent *helix.Agent) helix.Run {
 	s.Helper()
-	backend := newFrail(s.Backend)
+	backend := s.newFrail(s.Backend)
 	died := make(chan struct{})
 	once := sync.OnceFunc(func() { close(died) })
 	backend.faults.committed = func(commit *session.Commit) {
@@ -799,7 +799,7 @@ func recoverOutage(s *Stage) {
 	agent := newAgent(scripted.New(
 		scripted.Reply(scripted.Say("Let me see. "), scripted.Do(g.enter), scripted.Until(g.open), scripted.Calling("note", num{1})), scripted.Text("Done.")), noteTool())
 	agent.State = helix.StateOf(notes{})
-	backend := newFrail(s.Backend)
+	backend := s.newFrail(s.Backend)
 	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}})
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the model is asked", g.entered)

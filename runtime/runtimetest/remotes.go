@@ -550,7 +550,7 @@ func remoteKilledAtStart(s *Stage) {
 func remoteKilledAfterEnd(s *Stage) {
 	n := s.elsewhere(named("child", scripted.New(scripted.Text("ok"))), Options{})
 	agent := n.remotely()
-	backend := newFrail(s.Backend)
+	backend := s.newFrail(s.Backend)
 	died := make(chan struct{})
 	once := sync.OnceFunc(func() { close(died) })
 	backend.faults.committing = func(commit *session.Commit) {

@@ -324,7 +324,7 @@ func rewindCutShort(s *Stage) {
 	g := s.newGate()
 	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "the task")), scripted.Text("Thanks."),
 		scripted.Text("Never mind."), scripted.Text("Never mind."))), helix.NonBlocking, atWork(g))
-	backend := newFrail(s.Backend)
+	backend := s.newFrail(s.Backend)
 	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.receive("the companion is at work", g.entered)
@@ -351,7 +351,7 @@ func rewindCrash(s *Stage) {
 	g := s.newGate()
 	helper := named("helper", scripted.New(scripted.Takes(scripted.Reply(scripted.Do(g.enter), scripted.Until(nil)), scripted.Reply(scripted.Until(nil)))))
 	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "the task")), scripted.Text("Thanks."), scripted.Text("Never mind."))), helix.NonBlocking, helper)
-	backend := newFrail(s.Backend)
+	backend := s.newFrail(s.Backend)
 	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.receive("the companion is at work", g.entered)

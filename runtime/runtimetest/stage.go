@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,17 +37,19 @@ type Stage struct {
 	// Log is what the executors log.
 	Log *Log
 
-	config  *Config
-	name    string // of the deployment
-	tenants []string
-	loose   map[string]bool // sessions whose stream does not hold all of their transcript
-	album   *album          // snapshots, if any are to be taken
-	servers []*server       // others, whose agents are called
+	config   *Config
+	scenario string       // "group/name"
+	paced    *atomic.Bool // it has asked for a deadline
+	name     string       // of the deployment
+	tenants  []string
+	loose    map[string]bool // sessions whose stream does not hold all of their transcript
+	album    *album          // snapshots, if any are to be taken
+	servers  []*server       // others, whose agents are called
 }
 
-func newStage(t *testing.T, config *Config) *Stage {
+func newStage(t *testing.T, config *Config, scenario string) *Stage {
 	s := &Stage{
-		T: t, Backend: config.NewBackend(t), Log: &Log{}, config: config, name: session.NewID(),
+		T: t, Backend: config.NewBackend(t), Log: &Log{}, config: config, scenario: scenario, paced: &atomic.Bool{}, name: session.NewID(),
 		tenants: []string{session.DefaultTenant}, loose: map[string]bool{},
 	}
 	if config.Snapshots {
@@ -55,8 +58,16 @@ func newStage(t *testing.T, config *Config) *Stage {
 	return s
 }
 
-// pace returns a deadline of a scenario, adjusted to this runtime.
-func (s *Stage) pace(d time.Duration) time.Duration { return d * time.Duration(max(s.config.Pace, 1)) }
+// pace returns a deadline of a scenario, adjusted to this runtime. The scenario must be in
+// the list [timed].
+func (s *Stage) pace(d time.Duration) time.Duration {
+	s.Helper()
+	s.paced.Store(true)
+	if !timed[s.scenario] {
+		s.Fatalf("the scenario %s waits for a deadline, and is not in the list of timed ones", s.scenario)
+	}
+	return d * time.Duration(max(s.config.Pace, 1))
+}
 
 // Start starts an executor that knows the agents.
 func (s *Stage) Start(agents ...*helix.Agent) Executor {
@@ -87,7 +98,7 @@ func (s *Stage) startOn(backend store.Backend, opts Options) Executor {
 	if opts.Sweep == 0 { // a lease that has expired is found several times sooner than the next one does
 		opts.Sweep = opts.LeaseTTL / 4
 	}
-	mortal := newFrail(backend)
+	mortal := s.newFrail(backend)
 	opts.Backend = mortal
 	opts.Logger = slog.New(slog.NewTextHandler(s.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	x := &process{s.config.NewRuntime(s.T, s.name, opts), mortal.kill, mortal.faults}

@@ -275,7 +275,7 @@ func stopOldHandle(s *Stage) {
 // startDeaf starts an executor to which nothing is announced.
 func (s *Stage) startDeaf(opts Options) Executor {
 	s.Helper()
-	backend := newFrail(s.Backend)
+	backend := s.newFrail(s.Backend)
 	backend.faults.deaf.Store(true)
 	return s.startOn(backend, opts)
 }

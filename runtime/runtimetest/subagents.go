@@ -827,7 +827,7 @@ func subKilledAfterEnd(s *Stage) {
 	child := named("child", scripted.New(scripted.Text("ok")))
 	child.Hooks.OnAgentStart = func(context.Context, *helix.HookContext, helix.AgentStartEvent) error { asked.add("child"); return nil }
 	agent := parent(child)
-	backend := newFrail(s.Backend)
+	backend := s.newFrail(s.Backend)
 	died := make(chan struct{})
 	once := sync.OnceFunc(func() { close(died) })
 	backend.faults.committed = func(commit *session.Commit) {

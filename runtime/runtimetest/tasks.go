@@ -333,7 +333,7 @@ func tasksLost(s *Stage) {
 		cancelled <- context.Cause(ctx)
 		return ctx.Err()
 	})
-	backend := newFrail(s.Backend)
+	backend := s.newFrail(s.Backend)
 	opts := quick(agent)
 	opts.Tasks.Hold = 150 * time.Millisecond
 	s.startOn(backend, opts)

@@ -165,7 +165,7 @@ func viewRows(s *Stage) {
 	const long, kept = 10_000, 4
 	model := scripted.New(scripted.Text("one"), scripted.Call("double", num{1}), scripted.Text("two"))
 	agent := newAgent(model, double())
-	backend := newFrail(s.Backend)
+	backend := s.newFrail(s.Backend)
 	s.album = nil // snapshots are of the whole history
 	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}})
 	s.ended(s.Say(x, agent, "s-1", "first"), helix.Completed)

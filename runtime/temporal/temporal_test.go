@@ -3,7 +3,6 @@ package temporal_test
 import (
 	"flag"
 	"log/slog"
-	"os"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/internal/testbackend"
 	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/runtime/runtimetest"
 	"github.com/helixagents/helix/runtime/temporal"
 	"github.com/helixagents/helix/store"
@@ -48,8 +48,8 @@ func TestScenarios(t *testing.T) {
 					return rt
 				},
 			}
-			if os.Getenv("HELIX_SOAK") == "" {
-				config.Every, config.First = 8, runtimetest.Rotate(t, 8) // the server takes long
+			if !testshare.Soak() {
+				config.Every, config.First, config.SkipTimed = 16, runtimetest.Rotate(t, 16), true // the server takes long
 			}
 			runtimetest.Run(t, config)
 		})

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 
 func TestRuntime(t *testing.T) {
 	t.Parallel()
-	runtimetest.Run(t, runtimetest.Config{NewBackend: newBackend, NewRuntime: newRuntime})
+	runtimetest.Run(t, runtimetest.Config{NewBackend: newBackend, NewRuntime: newRuntime, FakeTime: true})
 }
 
 // workers is enough for every scenario: one of them has 300 runs ask their models at

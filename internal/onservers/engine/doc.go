@@ -1,0 +1,2 @@
+// Package engine interrupts turns at every point on servers.
+package engine

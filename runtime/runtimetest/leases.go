@@ -1,0 +1,140 @@
+package runtimetest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+)
+
+// A lease that is shorter than shortLease lasts for keptLease where time is real: a process
+// that lives keeps it, however slow the machine is, and one that is killed ends it by
+// leaving it lastMoment.
+const (
+	shortLease = 10 * time.Second
+	keptLease  = 61 * time.Minute // as no scenario wants it
+	lastMoment = time.Millisecond
+)
+
+// leases are the leases and the holds of tasks that a process has.
+type leases struct {
+	backend store.Backend
+	keep    bool // short ones for [keptLease]
+
+	mu       sync.Mutex
+	dead     bool
+	sessions map[session.Key]session.Fence
+	tasks    map[taskKey]session.TaskFence
+}
+
+type taskKey struct {
+	tenant string
+	session.TaskRef
+}
+
+func newLeases(backend store.Backend, keep bool) *leases {
+	return &leases{
+		backend: backend, keep: keep, sessions: map[session.Key]session.Fence{}, tasks: map[taskKey]session.TaskFence{},
+	}
+}
+
+// length returns how long a lease lasts in the store.
+func (l *leases) length(ttl time.Duration) time.Duration {
+	if l.keeps(ttl) {
+		return keptLease
+	}
+	return ttl
+}
+
+// keeps reports whether a lease is kept, here or by another one who is asked first.
+func (l *leases) keeps(ttl time.Duration) bool {
+	return l.keep && (ttl > lastMoment && ttl < shortLease || ttl == keptLease)
+}
+
+// renewing returns the context of a renewal. One that is kept for long goes to its end: a server
+// may carry out what its caller has given up, and only after the lease was ended.
+func (l *leases) renewing(ctx context.Context) context.Context {
+	if l.keep {
+		return context.WithoutCancel(ctx)
+	}
+	return ctx
+}
+
+// add notes a lease that was taken for so long.
+func (l *leases) add(ttl time.Duration, tenant, sessionID string, lease session.Lease) {
+	if !l.keeps(ttl) {
+		return
+	}
+	l.mu.Lock()
+	l.sessions[session.Key{Tenant: cmp.Or(tenant, session.DefaultTenant), ID: sessionID}] = session.Fence{Owner: lease.Owner, Epoch: lease.Epoch}
+	l.mu.Unlock()
+	l.endIfDead()
+}
+
+// addTask notes a task that was claimed for so long.
+func (l *leases) addTask(ttl time.Duration, tenant string, task *session.Task) {
+	if !l.keeps(ttl) {
+		return
+	}
+	l.mu.Lock()
+	l.tasks[taskKey{tenant, task.Ref()}] = task.Fence()
+	l.mu.Unlock()
+	l.endIfDead()
+}
+
+// kill ends what is kept, and what a call that is under way still takes or renews.
+func (l *leases) kill() {
+	l.mu.Lock()
+	l.dead = true
+	l.mu.Unlock()
+	l.end()
+}
+
+// endIfDead is called after a call that has taken or renewed something.
+func (l *leases) endIfDead() {
+	l.mu.Lock()
+	dead := l.dead
+	l.mu.Unlock()
+	if dead {
+		l.end()
+	}
+}
+
+// end lets all expire that is kept, as time would. What was given back, or taken by others,
+// is refused by the store.
+func (l *leases) end() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []session.Held
+	for key, fence := range l.sessions {
+		all = append(all, session.Held{Key: key, Fence: fence})
+	}
+	for part := range slices.Chunk(all, session.MaxPageSize) {
+		untilAvailable(ctx, func() error {
+			var errs []error
+			for _, renewed := range l.backend.RenewLeases(ctx, part, lastMoment) {
+				errs = append(errs, renewed.Err)
+			}
+			return errors.Join(errs...)
+		})
+	}
+	for key, fence := range l.tasks {
+		untilAvailable(ctx, func() error {
+			return l.backend.Sessions().Tenant(key.tenant).RenewTask(ctx, key.TaskRef, fence, lastMoment)
+		})
+	}
+}
+
+// untilAvailable calls do until it does not fail because the store is unavailable.
+func untilAvailable(ctx context.Context, do func() error) {
+	for ctx.Err() == nil && errors.Is(do(), session.ErrUnavailable) {
+		time.Sleep(10 * time.Millisecond) // between two tries
+	}
+}
