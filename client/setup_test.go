@@ -14,6 +14,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/client"
+	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/runtime/local"
@@ -24,7 +25,7 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
 
 const token = "alice-secret-token"
 

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/remote"
 	"github.com/helixagents/helix/runtime/local"
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(serveEnv) != "" {
 		os.Exit(serveProcess())
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(testserver.Main(m))
 }
 
 const token = "clerk-secret-token"

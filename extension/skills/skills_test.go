@@ -19,13 +19,14 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/extension/skills"
 	"github.com/helixagents/helix/internal/access"
+	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/internal/userstate"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/skill"
 	"github.com/helixagents/helix/skill/files"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
 
 func one(name, body string, files ...skill.File) skill.Skill {
 	return skill.Skill{Metadata: skill.Metadata{Name: name, Description: "About " + name + "."}, Body: body, Files: files}

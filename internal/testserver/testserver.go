@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"sync"
 	"testing"
@@ -87,18 +88,30 @@ func StartPgBouncer(tb testing.TB, target string, settings ...string) *Server {
 type Runner interface{ Run() int }
 
 // Main returns a runner for TestMain that runs the tests of m and then stops the servers that they shared. It fits
-// os.Exit(testserver.Main(m).Run()) and goleak.VerifyTestMain(testserver.Main(m)).
+// os.Exit(testserver.Main(m).Run()) and goleak.VerifyTestMain(testserver.Main(m)). While the tests run, no httptest.Server
+// closes idle connections of [http.DefaultTransport].
 func Main(m Runner) Runner { return mainRunner{m} }
 
 type mainRunner struct{ tests Runner }
 
 func (m mainRunner) Run() int {
+	closeIdle := hideIdleConnections()
 	code := m.tests.Run()
+	closeIdle()
 	if err := Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "testserver:", err)
 		return max(code, 1)
 	}
 	return code
+}
+
+// hideIdleConnections replaces [http.DefaultTransport] by one whose idle connections cannot be closed from outside. An
+// httptest.Server that closes would close them, also those of parallel tests, and break a request that is about to use one
+// or whose empty answer has just arrived. The returned function closes them.
+func hideIdleConnections() (closeIdle func()) {
+	original := http.DefaultTransport
+	http.DefaultTransport = struct{ http.RoundTripper }{original}
+	return (&http.Client{Transport: original}).CloseIdleConnections
 }
 
 // Stop stops the servers that the tests of this process shared. It is for a TestMain that cannot use [Main].

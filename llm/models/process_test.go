@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/anthropic"
 	"github.com/helixagents/helix/llm/gemini"
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(testserver.Main(m).Run())
 }
 
 // provider is an adapter with everything that a gateway may need.

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/helixagents/helix/internal/testserver"
 )
 
 // Recording is a directory with recorded requests and outcomes.
@@ -191,19 +193,16 @@ func ownAgent(value string) bool {
 }
 
 // Main runs a package's tests and then saves the recording.
-func (r *Recording) Main(m *testing.M) Runner { return Runner{m, r} }
+func (r *Recording) Main(m *testing.M) Runner { return Runner{testserver.Main(m), r} }
 
 // Runner runs tests.
 type Runner struct {
-	m *testing.M
+	m testserver.Runner
 	r *Recording
 }
 
-// Run runs the tests and returns the exit code. An httptest.Server that closes also closes what is idle in
-// http.DefaultTransport, which breaks a request of a parallel test whose empty answer has just arrived; so the default
-// transport is hidden from it.
+// Run runs the tests and returns the exit code.
 func (r Runner) Run() int {
-	http.DefaultTransport = struct{ http.RoundTripper }{http.DefaultTransport}
 	code := r.m.Run()
 	if err := r.r.Save(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
