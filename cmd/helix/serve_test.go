@@ -346,7 +346,11 @@ func TestServeRefusals(t *testing.T) {
 		},
 	} {
 		dir := t.TempDir()
-		args := append([]string{"serve"}, strings.Fields(test.args)...)
+		args := []string{"serve"}
+		if !strings.Contains(test.file, "addr: ") { // which the flag would replace
+			args = append(args, "--addr", "127.0.0.1:0") // not the default port; a later --addr replaces it
+		}
+		args = append(args, strings.Fields(test.args)...)
 		if test.file != "" {
 			put(t, filepath.Join(dir, defaultConfig), test.file)
 			args = append(args, "--config", defaultConfig)
