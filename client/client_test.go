@@ -302,6 +302,15 @@ func TestStrangeServers(t *testing.T) {
 			w.WriteHeader(http.StatusTooManyRequests)
 			_, _ = io.WriteString(w, `{"error":"slow down","code":"framework_rate_limited","retryable":true}`)
 		}, code: wire.CodeRateLimited, retryable: true, after: 30 * time.Second},
+		"a body that came too late": {handler: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(wire.HeaderVersion, wire.ProtocolVersion)
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusRequestTimeout)
+			_, _ = io.WriteString(w, `{"error":"the body did not arrive in time","code":"framework_body_timeout","retryable":true}`)
+		}, code: wire.CodeBodyTimeout, retryable: true, after: time.Second},
+		"a body that came too late for a proxy": {handler: func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusRequestTimeout)
+		}, code: session.CodeUnavailable, retryable: true},
 		"a cut answer": {handler: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set(wire.HeaderVersion, wire.ProtocolVersion)
 			w.Header().Set("Content-Length", "100")

@@ -103,7 +103,7 @@ func checkVersion(answer *http.Response) error {
 			Code: wire.CodeVersion, StatusCode: answer.StatusCode,
 			Message: "the server has the API version " + strconv.Quote(clip(version)) + ", not " + wire.ProtocolVersion,
 		}
-	case answer.StatusCode >= 500 || answer.StatusCode == http.StatusTooManyRequests:
+	case mayPass(answer.StatusCode):
 		return unreadable(answer)
 	}
 	return &session.Error{
@@ -115,13 +115,18 @@ func checkVersion(answer *http.Response) error {
 // unreadable returns the error of a response that contains only a status.
 func unreadable(answer *http.Response) error {
 	out := session.ErrUnavailable.WithMessage("the server responded %d %s", answer.StatusCode, http.StatusText(answer.StatusCode))
-	if out.StatusCode = answer.StatusCode; answer.StatusCode < 500 && answer.StatusCode != http.StatusTooManyRequests {
+	if out.StatusCode = answer.StatusCode; !mayPass(answer.StatusCode) {
 		out.Code, out.Retryable = session.CodeInternal, false
 	}
 	if after := retryAfter(answer.Header); after > 0 {
 		out.Cause = &laterError{after: after}
 	}
 	return out
+}
+
+// mayPass reports whether a status that a proxy may have sent says that the same request can succeed later.
+func mayPass(status int) bool {
+	return status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout
 }
 
 // clip shortens a text of the server.

@@ -368,7 +368,8 @@ type Limits struct {
 	// Whether files in messages must be data URLs. Otherwise a message may also contain
 	// https URLs, which the model's provider fetches.
 	RefuseRemoteFiles bool `yaml:"refuseRemoteFiles"`
-	// How long the body of a request may take to arrive. Defaults to 30s.
+	// How long the body of a request may take to arrive. A request that takes longer is
+	// refused with 408. Defaults to 30s.
 	ReadTimeout Duration `yaml:"readTimeout"`
 	// How long the reader of a stream may take to read a chunk of data before it is
 	// disconnected; a reader that reads nothing is disconnected after three times as long.

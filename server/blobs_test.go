@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -146,35 +147,37 @@ func TestLargeBlob(t *testing.T) {
 // the others from theirs.
 func TestBlobsAtOnce(t *testing.T) {
 	t.Parallel()
-	db := inMemory(t)
-	s := serve(t, db, []*helix.Agent{echo()}, func(c *server.Config) { c.Limits.ReadTimeout = 200 * time.Millisecond })
-	data := bytes.Repeat([]byte("0123456789abcdef"), blob.MaxBytes/16) // more than a connection buffers
-	path := func(user string) string { return "/sessions/" + user + "/blobs/" + blob.RefOf(data) }
-	for _, user := range []string{"alice", "bob"} {
-		state := &session.State{ID: user, Agent: "echo", UserID: user, Status: session.Active, StreamID: user}
-		if err := session.Create(t.Context(), db.Sessions().Tenant("north"), state); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		db := inMemory(t)
+		s, _ := serveOnPipes(t, db, []*helix.Agent{echo()}, func(c *server.Config) { c.Limits.ReadTimeout = 200 * time.Millisecond })
+		data := bytes.Repeat([]byte("0123456789abcdef"), blob.MaxBytes/16) // more than a connection buffers
+		path := func(user string) string { return "/sessions/" + user + "/blobs/" + blob.RefOf(data) }
+		for _, user := range []string{"alice", "bob"} {
+			state := &session.State{ID: user, Agent: "echo", UserID: user, Status: session.Active, StreamID: user}
+			if err := session.Create(t.Context(), db.Sessions().Tenant("north"), state); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := db.Blobs().Tenant("north").Put(t.Context(), &blob.Put{SessionID: user, Data: data}); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if _, err := db.Blobs().Tenant("north").Put(t.Context(), &blob.Put{SessionID: user, Data: data}); err != nil {
-			t.Fatal(err)
+		read := func(answer *http.Response) {
+			t.Helper()
+			got, err := io.ReadAll(answer.Body)
+			if err != nil || answer.StatusCode != http.StatusOK || !bytes.Equal(got, data) {
+				t.Errorf("a download: %d, %d bytes, %v", answer.StatusCode, len(got), err)
+			}
 		}
-	}
-	read := func(answer *http.Response) {
-		t.Helper()
-		got, err := io.ReadAll(answer.Body)
-		if err != nil || answer.StatusCode != http.StatusOK || !bytes.Equal(got, data) {
-			t.Errorf("a download: %d, %d bytes, %v", answer.StatusCode, len(got), err)
+		one, two := s.request(http.MethodGet, path("alice"), nil), s.request(http.MethodGet, path("alice"), nil)
+		defer func() { _, _ = one.Body.Close(), two.Body.Close() }()
+		s.refused(http.StatusServiceUnavailable, session.CodeUnavailable, http.MethodGet, path("alice"), nil)
+		other := s.as("bob-token").request(http.MethodGet, path("bob"), nil)
+		defer func() { _ = other.Body.Close() }()
+		for _, answer := range []*http.Response{other, one, two} {
+			read(answer)
 		}
-	}
-	one, two := s.request(http.MethodGet, path("alice"), nil), s.request(http.MethodGet, path("alice"), nil)
-	defer func() { _, _ = one.Body.Close(), two.Body.Close() }()
-	s.refused(http.StatusServiceUnavailable, session.CodeUnavailable, http.MethodGet, path("alice"), nil)
-	other := s.as("bob-token").request(http.MethodGet, path("bob"), nil)
-	defer func() { _ = other.Body.Close() }()
-	for _, answer := range []*http.Response{other, one, two} {
-		read(answer)
-	}
-	again := s.request(http.MethodGet, path("alice"), nil)
-	defer func() { _ = again.Body.Close() }()
-	read(again)
+		again := s.request(http.MethodGet, path("alice"), nil)
+		defer func() { _ = again.Body.Close() }()
+		read(again)
+	})
 }

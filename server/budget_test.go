@@ -121,8 +121,38 @@ func (i idleExecutor) Tenant(string) helix.Executor { return i }
 func (s idleSessions) Tenant(string) session.Store  { return s }
 func (s idleStreams) Tenant(string) stream.Manager  { return s }
 
-// reads is a server that reads bodies and refuses them all; a token is a user's name.
-func reads(t *testing.T, limits Limits) (*Server, string) {
+// bodyServer is a server that reads bodies and refuses them all; a token is a user's name.
+type bodyServer struct {
+	*Server
+	t         *testing.T
+	url       string
+	transport http.RoundTripper
+}
+
+func newBodyServer(t *testing.T, limits Limits) *bodyServer {
+	t.Helper()
+	s := &bodyServer{Server: refuseBodies(t, limits), t: t, transport: http.DefaultTransport}
+	web := httptest.NewServer(s)
+	t.Cleanup(web.Close)
+	s.url = web.URL
+	return s
+}
+
+// newPipedBodyServer is newBodyServer over connections in memory, for tests in a bubble.
+func newPipedBodyServer(t *testing.T, limits Limits) *bodyServer {
+	t.Helper()
+	listener := NewPipes()
+	transport := &http.Transport{DialContext: listener.Dial}
+	s := &bodyServer{Server: refuseBodies(t, limits), t: t, transport: transport}
+	web := &httptest.Server{Listener: listener, Config: HTTPServer("", s)}
+	web.Start()
+	t.Cleanup(web.Close)
+	t.Cleanup(transport.CloseIdleConnections)
+	s.url = web.URL
+	return s
+}
+
+func refuseBodies(t *testing.T, limits Limits) *Server {
 	t.Helper()
 	s, err := New(Config{
 		Executor: idleExecutor{}, Backend: idle{}, Agents: func() []*helix.Agent { return nil }, Limits: limits, Logger: slog.New(slog.DiscardHandler),
@@ -131,28 +161,26 @@ func reads(t *testing.T, limits Limits) (*Server, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	web := httptest.NewServer(s)
-	t.Cleanup(web.Close)
-	return s, web.URL
+	return s
 }
 
 // say posts a body and returns the status, the answer and Retry-After.
-func say(t *testing.T, url, user string, body io.Reader) (status int, answer, after string) {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/start", body)
+func (s *bodyServer) say(user string, body io.Reader) (status int, answer, after string) {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+"/start", body)
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	r.Header.Set("Content-Type", wire.ContentJSON)
 	r.Header.Set("Authorization", user)
-	response, err := http.DefaultTransport.RoundTrip(r)
+	response, err := s.transport.RoundTrip(r)
 	if err != nil {
 		return 0, err.Error(), ""
 	}
 	defer response.Body.Close()
 	raw, err := io.ReadAll(response.Body)
 	if err != nil {
-		t.Error(err)
+		s.t.Error(err)
 	}
 	return response.StatusCode, string(raw), response.Header.Get("Retry-After")
 }
@@ -166,42 +194,95 @@ func large(size int) string {
 // is over. Small ones, and those of others, do not wait for it.
 func TestNoRoomForABody(t *testing.T) {
 	t.Parallel()
-	s, url := reads(t, Limits{Body: 1 << 20, Buffered: 8 << 20, ReadTimeout: 500 * time.Millisecond})
-	held := s.budget.claim(Identity{User: "alice", Tenant: session.DefaultTenant})
-	if _, err := held.raise(t.Context(), 2<<20); err != nil { // all of alice's share
-		t.Fatal(err)
-	}
-	for _, chunked := range []bool{false, true} {
-		body := io.Reader(strings.NewReader(large(500_000)))
-		if chunked {
-			body = io.MultiReader(body)
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 30 * time.Second // by default
+		s := newPipedBodyServer(t, Limits{Body: 1 << 20, Buffered: 8 << 20})
+		held := s.budget.claim(Identity{User: "alice", Tenant: session.DefaultTenant})
+		if _, err := held.raise(t.Context(), 2<<20); err != nil { // all of alice's share
+			t.Fatal(err)
 		}
-		status, answer, after := say(t, url, "alice", body)
-		if status != http.StatusServiceUnavailable || after != "1" || !strings.Contains(answer, `"retryable":true`) || !strings.Contains(answer, `"field":"body"`) {
-			t.Errorf("without room: %d %s, Retry-After %q", status, answer, after)
+		for _, chunked := range []bool{false, true} {
+			body := io.Reader(strings.NewReader(large(500_000)))
+			if chunked {
+				body = io.MultiReader(body)
+			}
+			began := time.Now()
+			status, answer, after := s.say("alice", body)
+			if status != http.StatusServiceUnavailable || after != "1" || !strings.Contains(answer, `"retryable":true`) || !strings.Contains(answer, `"field":"body"`) {
+				t.Errorf("without room: %d %s, Retry-After %q", status, answer, after)
+			}
+			if took := time.Since(began); took != limit {
+				t.Errorf("without room it is refused after %s, not %s", took, limit)
+			}
 		}
-	}
-	refused := func(user string, size int) {
-		t.Helper()
-		if status, answer, _ := say(t, url, user, strings.NewReader(large(size))); status != http.StatusNotFound || !strings.Contains(answer, `"agentType"`) {
-			t.Errorf("%s with %d bytes: %d %s", user, size, status, answer)
+		began := time.Now()
+		refused := func(user string, size int) {
+			t.Helper()
+			if status, answer, _ := s.say(user, strings.NewReader(large(size))); status != http.StatusNotFound || !strings.Contains(answer, `"agentType"`) {
+				t.Errorf("%s with %d bytes: %d %s", user, size, status, answer)
+			}
 		}
-	}
-	refused("alice", 100)
-	refused("alice", freeBody)
-	refused("bob", 1<<20)
-	held.release()
-	refused("alice", 1<<20)
-	if s.budget.all.held != 0 || s.budget.all.claims.Len() != 0 {
-		t.Errorf("%d bytes are held in the end", s.budget.all.held)
-	}
+		refused("alice", 100)
+		refused("alice", freeBody)
+		refused("bob", 1<<20)
+		held.release()
+		refused("alice", 1<<20)
+		if took := time.Since(began); took != 0 {
+			t.Errorf("bodies for which there is room have waited for %s", took)
+		}
+		if s.budget.all.held != 0 || s.budget.all.claims.Len() != 0 {
+			t.Errorf("%d bytes are held in the end", s.budget.all.held)
+		}
+	})
+}
+
+// A body that arrives in pieces has the read timeout for all of them. What the server waits
+// for its own budget is not the sender's time.
+func TestBodyThatDoesNotArrive(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 30 * time.Second // by default
+		s := newPipedBodyServer(t, Limits{Body: 1 << 20, Buffered: 8 << 20})
+		text := large(200 << 10)
+		send := func(pause time.Duration) (status int, answer, after string) {
+			body, writer := io.Pipe()
+			var sending sync.WaitGroup
+			sending.Go(func() {
+				_, _ = io.WriteString(writer, text[:len(text)/2]) // until the server has given up
+				time.Sleep(pause)
+				_, _ = io.WriteString(writer, text[len(text)/2:])
+				_ = writer.Close()
+			})
+			defer sending.Wait()
+			defer body.Close()
+			return s.say("alice", body)
+		}
+		if status, answer, _ := send(limit - time.Second); status != http.StatusNotFound {
+			t.Errorf("a body that is slow: %d %s", status, answer)
+		}
+		status, answer, after := send(limit + time.Second)
+		if status != http.StatusRequestTimeout || after != "1" || !strings.Contains(answer, `"code":"framework_body_timeout"`) || !strings.Contains(answer, `"retryable":true`) {
+			t.Errorf("a body that is too slow: %d %s, Retry-After %q", status, answer, after)
+		}
+		held := s.budget.claim(Identity{User: "alice", Tenant: session.DefaultTenant})
+		if _, err := held.raise(t.Context(), 2<<20); err != nil { // all of alice's share
+			t.Fatal(err)
+		}
+		time.AfterFunc(limit-time.Second, held.release)
+		if status, answer, _ := send(limit - time.Second); status != http.StatusNotFound {
+			t.Errorf("a body that is slow, after it waited for room: %d %s", status, answer)
+		}
+		if s.budget.all.held != 0 || s.budget.all.claims.Len() != 0 {
+			t.Errorf("%d bytes are held in the end", s.budget.all.held)
+		}
+	})
 }
 
 // Senders that stop in the middle of their bodies hold what they sent, and hold up
 // nobody: neither others nor the same user.
 func TestSlowSendersHoldUpNobody(t *testing.T) {
 	t.Parallel()
-	_, url := reads(t, Limits{})
+	s := newBodyServer(t, Limits{})
 	var slow sync.WaitGroup
 	var stalled []*io.PipeWriter
 	defer func() {
@@ -214,7 +295,7 @@ func TestSlowSendersHoldUpNobody(t *testing.T) {
 		reader, writer := io.Pipe()
 		stalled = append(stalled, writer)
 		began := make(chan struct{})
-		slow.Go(func() { _, _, _ = say(t, url, "mallory", reader) })
+		slow.Go(func() { _, _, _ = s.say("mallory", reader) })
 		slow.Go(func() {
 			_, _ = writer.Write(bytes.Repeat([]byte(" "), 200<<10)) // until the server ends it
 			close(began)
@@ -225,7 +306,7 @@ func TestSlowSendersHoldUpNobody(t *testing.T) {
 	for _, user := range []string{"alice", "bob", "mallory"} {
 		for range 5 {
 			all.Go(func() {
-				if status, answer, _ := say(t, url, user, strings.NewReader(large(4<<20))); status != http.StatusNotFound {
+				if status, answer, _ := s.say(user, strings.NewReader(large(4<<20))); status != http.StatusNotFound {
 					t.Errorf("%s: %d %s", user, status, answer)
 				}
 			})
@@ -238,7 +319,7 @@ func TestSlowSendersHoldUpNobody(t *testing.T) {
 func TestBodiesOfAnyLength(t *testing.T) {
 	t.Parallel()
 	const limit = 300_000
-	_, url := reads(t, Limits{Body: limit})
+	s := newBodyServer(t, Limits{Body: limit})
 	for _, size := range []int{36, 511, 512, 4096, 4097, freeBody - 1, freeBody, freeBody + 1, freeBody + 2, 2 * freeBody, limit - 1, limit, limit + 1, 2 * limit} {
 		for _, chunked := range []bool{false, true} {
 			body := io.Reader(strings.NewReader(large(size)))
@@ -249,7 +330,7 @@ func TestBodiesOfAnyLength(t *testing.T) {
 			if size > limit {
 				want = http.StatusRequestEntityTooLarge
 			}
-			if status, answer, _ := say(t, url, "alice", body); status != want || (want == http.StatusBadRequest && !strings.Contains(answer, `"agentType"`)) {
+			if status, answer, _ := s.say("alice", body); status != want || (want == http.StatusBadRequest && !strings.Contains(answer, `"agentType"`)) {
 				t.Errorf("%d bytes, chunked %v: %d %s", size, chunked, status, answer)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -375,30 +376,32 @@ func TestCompactInProgress(t *testing.T) {
 // keep nobody from reading transcripts.
 func TestCompactsShare(t *testing.T) {
 	t.Parallel()
-	asked, gate := make(chan struct{}, 2), make(chan struct{})
-	agent := summarised(func(*llm.Request) scripted.Step {
-		asked <- struct{}{}
-		return scripted.Reply(scripted.Until(gate), scripted.Say("They talked."))
-	})
-	s := serve(t, inMemory(t), []*helix.Agent{agent}, func(cfg *server.Config) { cfg.Limits.ReadTimeout = 200 * time.Millisecond })
-	var all sync.WaitGroup
-	for _, id := range []string{"s1", "s2", "s3"} {
-		s.talked(id)
-	}
-	for _, id := range []string{"s1", "s2"} {
-		all.Go(func() {
-			if status, raw := s.try(http.MethodPost, "/sessions/"+id+"/compact", nil); status != http.StatusOK {
-				t.Errorf("%s: %d: %s", id, status, raw)
-			}
+	synctest.Test(t, func(t *testing.T) {
+		asked, gate := make(chan struct{}, 2), make(chan struct{})
+		agent := summarised(func(*llm.Request) scripted.Step {
+			asked <- struct{}{}
+			return scripted.Reply(scripted.Until(gate), scripted.Say("They talked."))
 		})
-		<-asked
-	}
-	s.refused(http.StatusServiceUnavailable, session.CodeUnavailable, http.MethodPost, "/sessions/s3/compact", nil)
-	if n := len(s.page("s1").history().Messages); n != 4 {
-		t.Errorf("the page has %d messages", n)
-	}
-	close(gate)
-	all.Wait()
+		s, _ := serveOnPipes(t, inMemory(t), []*helix.Agent{agent}, func(cfg *server.Config) { cfg.Limits.ReadTimeout = 200 * time.Millisecond })
+		var all sync.WaitGroup
+		for _, id := range []string{"s1", "s2", "s3"} {
+			s.talked(id)
+		}
+		for _, id := range []string{"s1", "s2"} {
+			all.Go(func() {
+				if status, raw := s.try(http.MethodPost, "/sessions/"+id+"/compact", nil); status != http.StatusOK {
+					t.Errorf("%s: %d: %s", id, status, raw)
+				}
+			})
+			<-asked
+		}
+		s.refused(http.StatusServiceUnavailable, session.CodeUnavailable, http.MethodPost, "/sessions/s3/compact", nil)
+		if n := len(s.page("s1").history().Messages); n != 4 {
+			t.Errorf("the page has %d messages", n)
+		}
+		close(gate)
+		all.Wait()
+	})
 }
 
 // Whoever watches a chat, from the beginning or from the middle of a compaction, is told that

@@ -97,7 +97,8 @@ type Limits struct {
 	// RefuseRemoteFiles refuses files in messages that are not data URLs, because the
 	// model's provider would fetch them. By default https URLs are allowed, too.
 	RefuseRemoteFiles bool
-	// ReadTimeout is how long a body may take to arrive. Defaults to 30 seconds.
+	// ReadTimeout is how long a body may take to arrive. A request that takes longer is
+	// refused with 408. Defaults to 30 seconds.
 	ReadTimeout time.Duration
 	// WriteTimeout is how long the reader of a stream may take to read a write; a slower one
 	// gets an error and is disconnected. One that reads nothing is disconnected after three

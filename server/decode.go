@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/helixagents/helix/server/internal/request"
@@ -103,6 +104,10 @@ func (b *bodyReader) read() ([]byte, error) {
 		}
 		if errors.Is(err, io.EOF) {
 			return body, nil
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil, refuse(http.StatusRequestTimeout, wire.CodeBodyTimeout, "the body did not arrive in time; try again").
+				retry(time.Second).field("body").because(err)
 		}
 		if err != nil {
 			return nil, session.Invalid("body", "could not be read").WithCause(err, "read the body")

@@ -337,11 +337,7 @@ func TestStalledBody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 30 * time.Second // by default
-		listener := newPipes()
-		s := serveOn(t, listener, inMemory(t), staff(make(chan struct{})), nil)
-		transport := &http.Transport{DialContext: listener.dial}
-		s.client = &http.Client{Transport: transport}
-		t.Cleanup(transport.CloseIdleConnections)
+		s, listener := serveOnPipes(t, inMemory(t), staff(make(chan struct{})), nil)
 		started := call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{AgentType: "slow", Message: wire.Text("go")})
 		reading := s.request(http.MethodGet, "/sse?sessionId="+started.SessionID, nil)
 		var reader sync.WaitGroup
@@ -350,13 +346,15 @@ func TestStalledBody(t *testing.T) {
 		defer reading.Body.Close()
 		began := time.Now()
 		const post = "\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
-		for request, status := range map[string]string{
-			"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nx":           "200",
-			"GET /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nx":           "404",
-			"POST /start HTTP/1.1\r\nHost: x" + post:                                     "401",
-			"POST /start HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + s.token + post: "400",
+		for request, want := range map[string][]string{ // the status, and what follows
+			"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nx": {"200"},
+			"GET /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nx": {"404"},
+			"POST /start HTTP/1.1\r\nHost: x" + post:                           {"401"},
+			"POST /start HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + s.token + post: {
+				"408", "\r\nConnection: close\r\n", "\r\nRetry-After: 1\r\n", `"code":"framework_body_timeout"`, `"field":"body"`, `"retryable":true`,
+			},
 		} {
-			conn, err := listener.dial(t.Context(), "", "")
+			conn, err := listener.Dial(t.Context(), "", "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -366,8 +364,13 @@ func TestStalledBody(t *testing.T) {
 			at := time.Now()
 			_ = conn.SetReadDeadline(at.Add(limit + time.Second))
 			raw, err := io.ReadAll(conn)
-			if took := time.Since(at); err != nil || !bytes.HasPrefix(raw, []byte("HTTP/1.1 "+status)) {
+			if took := time.Since(at); err != nil || !bytes.HasPrefix(raw, []byte("HTTP/1.1 "+want[0])) {
 				t.Errorf("%q is answered after %s with %v: %s", request, took, err, raw)
+			}
+			for _, part := range want[1:] {
+				if !bytes.Contains(raw, []byte(part)) {
+					t.Errorf("the answer to %q has no %q: %s", request, part, raw)
+				}
 			}
 			_ = conn.Close()
 		}

@@ -102,6 +102,17 @@ func serve(t testing.TB, db store.Backend, agents []*helix.Agent, change func(*s
 	return serveOn(t, listener, db, agents, change)
 }
 
+// serveOnPipes is serve over connections in memory, for tests in a bubble.
+func serveOnPipes(t testing.TB, db store.Backend, agents []*helix.Agent, change func(*server.Config)) (*service, *server.Pipes) {
+	t.Helper()
+	listener := server.NewPipes()
+	s := serveOn(t, listener, db, agents, change)
+	transport := &http.Transport{DialContext: listener.Dial}
+	s.client = &http.Client{Transport: transport}
+	t.Cleanup(transport.CloseIdleConnections)
+	return s, listener
+}
+
 func serveOn(t testing.TB, listener net.Listener, db store.Backend, agents []*helix.Agent, change func(*server.Config)) *service {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)

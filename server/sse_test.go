@@ -289,39 +289,6 @@ func TestKeepAlive(t *testing.T) {
 	}
 }
 
-// pipes is a listener whose connections hold nothing: what is written waits until it
-// is read.
-type pipes struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), closed: make(chan struct{})} }
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case conn := <-p.conns:
-		return conn, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error { p.once.Do(func() { close(p.closed) }); return nil }
-
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
-
-func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	here, there := net.Pipe()
-	select {
-	case p.conns <- there:
-		return here, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // A client that does not read holds up nothing but itself: it is told, if it comes
 // back, and cut.
 func TestSlowClient(t *testing.T) {
@@ -330,14 +297,10 @@ func TestSlowClient(t *testing.T) {
 		const timeout = 10 * time.Second // by default
 		gate := make(chan struct{})
 		close(gate)
-		listener := newPipes()
-		s := serveOn(t, listener, inMemory(t), []*helix.Agent{busy(100, "x", gate)}, nil)
-		transport := &http.Transport{DialContext: listener.dial}
-		s.client = &http.Client{Transport: transport}
-		t.Cleanup(transport.CloseIdleConnections)
+		s, listener := serveOnPipes(t, inMemory(t), []*helix.Agent{busy(100, "x", gate)}, nil)
 		started := call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{AgentType: "busy", Message: wire.Text("go")})
 		stalled := func() net.Conn { // opens the stream, and reads no more than its beginning
-			conn, err := listener.dial(t.Context(), "", "")
+			conn, err := listener.Dial(t.Context(), "", "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -389,13 +352,9 @@ func TestSteadyClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
-		listener := newPipes()
-		s := serveOn(t, listener, inMemory(t), []*helix.Agent{busy(8, strings.Repeat("x", 200<<10), gate)}, func(cfg *server.Config) {
+		s, _ := serveOnPipes(t, inMemory(t), []*helix.Agent{busy(8, strings.Repeat("x", 200<<10), gate)}, func(cfg *server.Config) {
 			cfg.KeepAlive = time.Hour
 		})
-		transport := &http.Transport{DialContext: listener.dial}
-		s.client = &http.Client{Transport: transport}
-		t.Cleanup(transport.CloseIdleConnections)
 		started := call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{AgentType: "busy", Message: wire.Text("go")})
 		synctest.Wait() // it is at the gate
 		for _, path := range []string{"/chat/" + started.SessionID + "/stream", "/sse?sessionId=" + started.SessionID} {
@@ -481,11 +440,7 @@ func TestShutdownOfStalledClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		close(gate)
-		listener := newPipes()
-		s := serveOn(t, listener, inMemory(t), []*helix.Agent{busy(100, "x", gate)}, nil)
-		transport := &http.Transport{DialContext: listener.dial}
-		s.client = &http.Client{Transport: transport}
-		t.Cleanup(transport.CloseIdleConnections)
+		s, _ := serveOnPipes(t, inMemory(t), []*helix.Agent{busy(100, "x", gate)}, nil)
 		started := call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{AgentType: "busy", Message: wire.Text("go")})
 		answer := s.request(http.MethodGet, "/sse?sessionId="+started.SessionID, nil)
 		defer answer.Body.Close()

@@ -28,6 +28,7 @@ const (
 	CodeMediaType    session.Code = "validation_media_type"
 	CodeNoRoute      session.Code = "validation_no_such_route"
 	CodeRateLimited  session.Code = "framework_rate_limited"
+	CodeBodyTimeout  session.Code = "framework_body_timeout"
 	CodeUnknownCall  session.Code = "state_unknown_tool_call"
 	CodeNoWorkspace  session.Code = "workspace_not_configured"
 	// CodeSlowReader and CodeShuttingDown end streams that the client can continue to read:
