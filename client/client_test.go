@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/client"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
@@ -269,6 +271,7 @@ func TestStrangeServers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		handler   http.HandlerFunc
+		timeout   time.Duration
 		code      session.Code
 		retryable bool
 		after     time.Duration
@@ -316,13 +319,13 @@ func TestStrangeServers(t *testing.T) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = io.WriteString(w, `{"status":`)
 		}, code: session.CodeUnavailable, retryable: true},
-		"no answer": {handler: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, code: session.CodeUnavailable, retryable: true},
+		"no answer": {handler: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, timeout: 200 * time.Millisecond, code: session.CodeUnavailable, retryable: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			web := httptest.NewServer(c.handler)
 			defer web.Close()
-			cl, err := client.New(client.Config{URL: web.URL, HTTP: web.Client(), MaxBody: 1000, Timeout: 200 * time.Millisecond})
+			cl, err := client.New(client.Config{URL: web.URL, HTTP: web.Client(), MaxBody: 1000, Timeout: cmp.Or(c.timeout, eventually.Patience)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/client"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
@@ -250,7 +251,7 @@ func frame(kind string, sequence int64, data string) string {
 // said is what a reading came to, in short.
 func said(t *testing.T, c *client.Client, from int64) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), eventually.Patience)
 	defer cancel()
 	var out []string
 	for item, err := range c.Read(ctx, "s1", from) {
@@ -302,7 +303,11 @@ func TestReadFrames(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cl, asked := frames(t, client.Config{Silence: 100 * time.Millisecond}, c.play...)
+			silence := eventually.Patience
+			if name == "silence" {
+				silence = 100 * time.Millisecond
+			}
+			cl, asked := frames(t, client.Config{Silence: silence}, c.play...)
 			got, err := said(t, cl, 0)
 			if err != nil || got != c.want || asked.Load() != c.asked {
 				t.Errorf("read %q with %d requests, %v; want %q with %d", got, asked.Load(), err, c.want, c.asked)

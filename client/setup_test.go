@@ -14,6 +14,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/client"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
@@ -65,7 +66,7 @@ func serve(t testing.TB, change func(*client.Config), agents ...*helix.Agent) *s
 	}))
 	s.url, s.http = web.URL+"/api", web.Client()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), eventually.Patience)
 		defer cancel()
 		if err := s.server.Shutdown(ctx); err != nil {
 			t.Error(err)
@@ -121,7 +122,7 @@ func (s *service) through(h http.HandlerFunc) { s.between.Store(&h) }
 // all reads a stream to its end.
 func all(t testing.TB, c *client.Client, id string, from int64) []stream.Item {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), eventually.Patience)
 	defer cancel()
 	var out []stream.Item
 	for item, err := range c.Read(ctx, id, from) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/config"
+	"github.com/helixagents/helix/internal/eventually"
 )
 
 type seen struct {
@@ -54,13 +55,7 @@ func TestWatch(t *testing.T) {
 	}()
 	next := func() seen {
 		t.Helper()
-		select {
-		case change := <-changes:
-			return change
-		case <-time.After(30 * time.Second):
-			t.Fatal("no change was seen")
-			return seen{}
-		}
+		return eventually.Receive(t, "a change is seen", changes)
 	}
 
 	put(t, path, agents("two")) // of the same size, and within the same tick of many clocks

@@ -20,6 +20,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/client"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/remote"
 	"github.com/helixagents/helix/runtime/local"
@@ -113,7 +114,7 @@ func (s *service) serve() error {
 	go func() { served <- web.Serve(listener) }()
 	fmt.Println("ready")
 	_, _ = io.Copy(io.Discard, os.Stdin) // until the test is over, or gone
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, eventually.Patience)
 	defer cancel()
 	err = errors.Join(handler.Shutdown(ctx), web.Shutdown(ctx))
 	if end := <-served; !errors.Is(end, http.ErrServerClosed) {
@@ -214,7 +215,7 @@ func (p *process) replace() {
 // the clerk's words.
 func (p *process) watch(id string, from int64, do func()) int64 {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(p.t.Context(), eventually.Patience)
 	defer cancel()
 	words, done := 0, false
 	for item, err := range p.Read(ctx, id, from) {

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/remote"
@@ -73,7 +74,7 @@ func serve(t testing.TB, agents ...*helix.Agent) (rt *runtime, url string) {
 	}
 	web := httptest.NewServer(srv)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), eventually.Patience)
 		defer cancel()
 		if err := srv.Shutdown(ctx); err != nil {
 			t.Error(err)

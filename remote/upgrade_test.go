@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/remote"
 	"github.com/helixagents/helix/runtime/local"
@@ -87,7 +88,7 @@ func openOffice(t *testing.T, file string) *office {
 	web.Config.Handler = srv
 	web.Start()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), eventually.Patience)
 		defer cancel()
 		if err := srv.Shutdown(ctx); err != nil {
 			t.Error(err)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/server"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
@@ -423,10 +424,8 @@ func TestLog(t *testing.T) {
 	call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", in, wire.HeaderRequestID, "my-request")
 	// A request's line is written when its handler has returned, which the client does not wait for.
 	logged := func() bool { return strings.Contains(log.String(), want) }
-	for deadline := time.Now().Add(10 * time.Second); !logged() && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
-	if out := log.String(); !logged() || !strings.Contains(out, `"user":"alice","tenant":"north","status":200,"duration":`) {
+	eventually.Poll(t, "the request is logged", logged)
+	if out := log.String(); !strings.Contains(out, `"user":"alice","tenant":"north","status":200,"duration":`) {
 		t.Errorf("the log is %s", out)
 	}
 	panics.Store(true)

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -150,23 +151,31 @@ func TestRunsOfEverybody(t *testing.T) {
 
 func TestRateLimitByDefault(t *testing.T) {
 	t.Parallel()
-	s := serve(t, inMemory(t), []*helix.Agent{echo()}, func(c *server.Config) { c.RateLimit = server.RateLimit{} })
-	began := time.Now()
-	refused := 0
-	for range 80 {
-		if status, _ := s.try(http.MethodGet, "/agents", nil); status == http.StatusTooManyRequests {
-			refused++
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := serveOnPipes(t, inMemory(t), []*helix.Agent{echo()}, func(c *server.Config) { c.RateLimit = server.RateLimit{} })
+		refused := 0
+		for range 80 {
+			if status, _ := s.try(http.MethodGet, "/agents", nil); status == http.StatusTooManyRequests {
+				refused++
+			}
 		}
-	}
-	if allowed := 50 + int(10*time.Since(began).Seconds()) + 1; 80-refused > allowed {
-		t.Fatalf("%d requests were let through, want at most %d", 80-refused, allowed)
-	}
-	if took := time.Since(began); took < 2*time.Second && refused == 0 {
-		t.Fatalf("none of 80 requests in %s was refused", took)
-	}
-	if status, raw := s.as("bob-token").try(http.MethodGet, "/agents", nil); status != http.StatusOK {
-		t.Fatalf("another user's request is %d: %s", status, raw)
-	}
+		if refused != 30 {
+			t.Fatalf("%d of 80 requests at once were refused, want 30", refused)
+		}
+		time.Sleep(time.Second)
+		accepted := 0
+		for range 20 {
+			if status, _ := s.try(http.MethodGet, "/agents", nil); status == http.StatusOK {
+				accepted++
+			}
+		}
+		if accepted != 10 {
+			t.Fatalf("%d requests were let through a second later, want 10", accepted)
+		}
+		if status, raw := s.as("bob-token").try(http.MethodGet, "/agents", nil); status != http.StatusOK {
+			t.Fatalf("another user's request is %d: %s", status, raw)
+		}
+	})
 }
 
 // limitedTo is a server whose sessions may only become so large.

@@ -13,11 +13,11 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testbackend"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/llm"
@@ -139,7 +139,7 @@ func serveOn(t testing.TB, listener net.Listener, db store.Backend, agents []*he
 	web.Start()
 	s := &service{t: t, db: db, runtime: rt, server: srv, url: web.URL, token: "alice-token", client: web.Client()}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), eventually.Patience)
 		defer cancel()
 		if err := srv.Shutdown(ctx); err != nil {
 			t.Error(err)

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -69,22 +69,19 @@ func dump(t testing.TB, db store.Backend, tenant string) string {
 // stream, which tests wait for, ends a moment before that.
 func closed(t testing.TB, sessions session.Store, id string) *session.State {
 	t.Helper()
-	for range 2000 {
-		state, err := sessions.Load(t.Context(), id)
-		if err != nil {
+	var state *session.State
+	eventually.Poll(t, "the run of session "+id+", which has ended, gives its lease back", func() bool {
+		var err error
+		if state, err = sessions.Load(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 		run, err := sessions.CurrentRun(t.Context(), id)
 		if err != nil && !errors.Is(err, session.ErrNotFound) {
 			t.Fatal(err)
 		}
-		if run == nil || !run.Status.Ended() || state.Lease.Owner == "" {
-			return state
-		}
-		time.Sleep(5 * time.Millisecond) // nothing tells of it
-	}
-	t.Fatalf("the run of session %s has ended, and still has its lease", id)
-	return nil
+		return run == nil || !run.Status.Ended() || state.Lease.Owner == ""
+	})
+	return state
 }
 
 func tenantSessions(t testing.TB, db store.Backend, tenant string) []string {

@@ -15,11 +15,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testserver"
 )
 
 // patience is how long a test waits for the program before it fails.
-const patience = 90 * time.Second
+const patience = eventually.Patience
 
 // beProgram makes the test binary the program itself, so that tests drive a real
 // process, with the race detector if they have it.

@@ -21,9 +21,6 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// pagePatience bounds the script. Only one that fails takes so long.
-const pagePatience = 5 * time.Minute
-
 // TestPage uses the page in a browser as a person does; testdata/page.mjs says how.
 // With HELIX_TEST_SCREENSHOTS it leaves pictures in that directory.
 func TestPage(t *testing.T) {
@@ -166,7 +163,7 @@ func newScript(t *testing.T, name string, env ...string) *nodeScript {
 		t.Fatal(err)
 	}
 	chromium, chromiumEnv := testserver.Chromium(t)
-	ctx, cancel := context.WithTimeout(t.Context(), pagePatience)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	s := &nodeScript{t, exec.CommandContext(ctx, testserver.Node(t), name)}
 	s.cmd.Dir = dir

@@ -515,11 +515,7 @@ func TestServeStopsAndContinues(t *testing.T) {
 	}()
 	reader := read(t, d.Client, "tale")
 	reader.words(2)
-	asked := time.Now()
 	d.stop()
-	if took := time.Since(asked); took > 40*time.Second {
-		t.Errorf("it took %s to stop", took)
-	}
 	if body := <-raw; !strings.Contains(body, "event: fail\n") || !strings.Contains(body, `"code":"framework_shutting_down"`) ||
 		!strings.Contains(body, `"recoverable":true`) || !strings.HasSuffix(body, "\n\n") {
 		t.Errorf("the stream ended with %q", body[max(0, len(body)-300):])
@@ -531,6 +527,9 @@ func TestServeStopsAndContinues(t *testing.T) {
 	setPace(t, dir, "1s", "1ms")
 	d = serveDemo(t, dir, "--addr", d.addr)
 	reader.toEnd(d.Client, session.Completed)
+	if n := reader.count(stream.StepStarted); n != 2 {
+		t.Errorf("the reply was begun %d times: the first server did not leave it unfinished", n)
+	}
 	tellsStory(t, d.Client, "tale")
 	d.stop()
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/runtime/local"
@@ -77,7 +78,7 @@ const (
 )
 
 // hanging is far more than any run needs, faults and waiting for them included.
-const hanging = 90 * time.Second
+const hanging = eventually.Patience
 
 // mockWorld is a provider, a backend and a runtime.
 type mockWorld struct {
@@ -303,7 +304,6 @@ func (s *mockSession) stopWhileHeld(ctx context.Context) error {
 	case <-time.After(hanging):
 		return errors.New("the provider was not asked")
 	}
-	began := time.Now()
 	if err := run.Interrupt(ctx, "enough"); err != nil {
 		return err
 	}
@@ -311,8 +311,8 @@ func (s *mockSession) stopWhileHeld(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if took := time.Since(began); res.Status != helix.Interrupted || took >= mockHold {
-		return fmt.Errorf("the run is %s after %s", res.Status, took)
+	if res.Status != helix.Interrupted {
+		return fmt.Errorf("the run is %s", res.Status)
 	}
 	if err := s.goesWell(ctx, "And now?"); err != nil {
 		return err
@@ -409,7 +409,8 @@ type faults struct {
 // mockHold is the longest that the mock holds an answer back.
 const mockHold = 30 * time.Second
 
-// hold holds back the answer to the next request, and tells of it.
+// hold holds back the answer to the next request until its context has ended, and tells
+// of it.
 func (f *faults) hold(asked chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -449,7 +450,13 @@ func (f *faults) RoundTrip(r *http.Request) (*http.Response, error) {
 	if asked != nil {
 		close(asked)
 	}
-	return f.base.RoundTrip(r)
+	answer, err := f.base.RoundTrip(r)
+	if asked != nil && err == nil { // the machine was so busy that the mock has answered
+		_ = answer.Body.Close()
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	return answer, err
 }
 
 // String is the faults so far.

@@ -351,6 +351,9 @@ func TestPlantedBugsAreFound(t *testing.T) {
 			t.Run(strings.ReplaceAll(bug, " ", "-")+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				p := fakeProvider(bug)
+				if bug == "deaf" {
+					p.patience = time.Second // it never returns
+				}
 				found := false
 				for _, c := range suite() {
 					if c.name == name {

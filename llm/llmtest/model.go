@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/session"
 )
@@ -129,7 +130,7 @@ func modelCancelledMidStream(t testing.TB, open func() llm.Model) {
 		defer close(done)
 		_, err = open().Generate(ctx, plainRequest(), func(llm.Delta) { cancel() })
 	}()
-	wait(t, done, "the call to return")
+	eventually.Receive(t, "the call returns", done)
 	if err != nil && !errors.Is(err, context.Canceled) {
 		checkClassified(t, err)
 	}

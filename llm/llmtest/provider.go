@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/helixagents/helix/llm"
 )
@@ -39,6 +40,10 @@ type Provider struct {
 	// recordings. OnRequest is called from several goroutines.
 	OnRequest func(t testing.TB, request *http.Request, body []byte)
 	OnOutcome func(t testing.TB, response *llm.Response, deltas []llm.Delta, err error)
+
+	// patience is how long a call may take to notice that its context has ended. Defaults to
+	// [eventually.Patience]; the suite's own tests of a call that never does have less.
+	patience time.Duration
 }
 
 // Answer is how a recording is sent.

@@ -2,6 +2,7 @@ package llmtest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/session"
@@ -124,35 +126,14 @@ func crlf(t testing.TB, p *Provider, r recording, want *reply) {
 	checkReply(t, p, w.ask(t), want)
 }
 
-// prompt is how fast a call has to return when its context ends.
-const prompt = 100 * time.Millisecond
+// cancelMidStream cancels after the first delta.
+func cancelMidStream(t testing.TB, p *Provider) { cancelHeldCall(t, p, p.record(t, "text"), true) }
 
-// cancelMidStream cancels after the first delta. The machine may be busy, so one
-// try in three has to be prompt.
-func cancelMidStream(t testing.TB, p *Provider) {
-	r := p.record(t, "text")
-	var took time.Duration
-	for range 3 {
-		if took = cancelOnce(t, p, r, true); took < prompt || t.Failed() {
-			return
-		}
-	}
-	t.Errorf("the call returned %s after its context had ended", took)
-}
+func cancelBeforeAnswer(t testing.TB, p *Provider) { cancelHeldCall(t, p, recording{}, false) }
 
-func cancelBeforeAnswer(t testing.TB, p *Provider) {
-	var took time.Duration
-	for range 3 {
-		if took = cancelOnce(t, p, recording{}, false); took < prompt || t.Failed() {
-			return
-		}
-	}
-	t.Errorf("the call returned %s after its context had ended", took)
-}
-
-// cancelOnce cancels a call whose server goes quiet, and gives the time until the
-// call had returned.
-func cancelOnce(t testing.TB, p *Provider, r recording, answers bool) time.Duration {
+// cancelHeldCall cancels a call whose server goes quiet until the request has ended, so
+// that only the end of its context lets the call return.
+func cancelHeldCall(t testing.TB, p *Provider, r recording, answers bool) {
 	t.Helper()
 	w := newWire(t, p)
 	arrived, gone := make(chan struct{}), make(chan struct{})
@@ -172,7 +153,6 @@ func cancelOnce(t testing.TB, p *Provider, r recording, answers bool) time.Durat
 	defer cancel()
 	var (
 		once   sync.Once
-		began  time.Time
 		ended  = make(chan struct{})
 		got    *llm.Response
 		err    error
@@ -185,26 +165,23 @@ func cancelOnce(t testing.TB, p *Provider, r recording, answers bool) time.Durat
 	if !answers {
 		stream = arrived
 	}
-	wait(t, stream, "anything to arrive")
-	began = time.Now()
+	p.wait(t, stream, "anything to arrive")
 	cancel()
-	wait(t, ended, "the call to return")
-	took := time.Since(began)
-	wait(t, gone, "the server to see the request end")
+	p.wait(t, ended, "the call to return")
+	p.wait(t, gone, "the server to see the request end")
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the context's error", err)
 	}
 	if answers && (got == nil || len(got.Parts) == 0 || got.Parts[0].Text == "") {
 		t.Errorf("what had arrived is lost: %+v", got)
 	}
-	return took
 }
 
-func wait(t testing.TB, c <-chan struct{}, what string) {
+func (p *Provider) wait(t testing.TB, c <-chan struct{}, what string) {
 	t.Helper()
 	select {
 	case <-c:
-	case <-time.After(hangs):
+	case <-time.After(cmp.Or(p.patience, eventually.Patience)):
 		t.Fatalf("waited in vain for %s", what)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/anthropic"
@@ -74,7 +75,7 @@ func hello() *llm.Request {
 
 // runClient is the client process.
 func runClient(name string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), eventually.Patience)
 	defer cancel()
 	answer, err := adapters[name].open("", nil, nil).Generate(ctx, hello(), nil)
 	if err != nil {
