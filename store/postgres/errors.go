@@ -157,7 +157,8 @@ func isLost(err error) bool {
 // isTimeout reports whether a connection has timed out. If the operation's context has not
 // ended, it is the timeout of the operation before it, which was cancelled just as it ended:
 // the driver reads in the background while a write takes long, and such a read, which is left
-// when the operation ends, reports the timeout to the next one.
+// when the operation ends, reports the timeout to the next one. The backend closes such a
+// connection (see release), but the owner of a given pool may not.
 func isTimeout(err error) bool {
 	_, connecting := errors.AsType[*pgconn.ConnectError](err)
 	e, ok := errors.AsType[net.Error](err)

@@ -189,7 +189,7 @@ func (n *notifier) send(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	const notify = "SELECT pg_notify(c, p) FROM unnest($1::text[], $2::text[]) x(c, p)"
-	if _, err := n.b.pool.Exec(ctx, notify, channels, append(payloads, signals...)); err != nil {
+	if err := n.b.ask(ctx, func(pgx.Rows) error { return nil }, notify, channels, append(payloads, signals...)); err != nil {
 		n.b.config.Logger.DebugContext(ctx, "other processes could not be notified of changes", "error", err)
 	}
 }

@@ -65,7 +65,7 @@ func (b *Backend) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Release()
+	defer release(ctx, conn)
 	var version int
 	var readOnly string
 	err = conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::integer, current_setting('transaction_read_only')").

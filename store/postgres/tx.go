@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -72,9 +73,10 @@ func (b *Backend) repeat(ctx context.Context, what string, run func() error) err
 // found dead, or connected to a server that is no longer the primary: the others
 // most likely are, too, and each would fail an operation. On a network that cuts
 // one connection after the other this would only make things worse, so it does not
-// happen again immediately.
+// happen again immediately. A timeout that an earlier operation left in a connection
+// says nothing about the others.
 func (b *Backend) renew(ctx context.Context, err error) {
-	if b.config.Pool != nil || ctx.Err() != nil || !isLost(err) {
+	if b.config.Pool != nil || ctx.Err() != nil || !isLost(err) || (isTimeout(err) && errors.Is(err, os.ErrDeadlineExceeded)) {
 		return
 	}
 	now := time.Now().UnixNano()
@@ -91,7 +93,7 @@ func (b *Backend) transactOnce(ctx context.Context, once *late, run func(ctx con
 	if err != nil {
 		return err
 	}
-	defer conn.Release()
+	defer release(ctx, conn)
 	t := &tx{b: b, conn: conn, batch: &pgx.Batch{}}
 	t.exec("BEGIN ISOLATION LEVEL READ COMMITTED") // so that queries under a lock see the current rows
 	t.exec(limitIdle)
@@ -161,6 +163,31 @@ func (t *tx) finish(ctx context.Context) error {
 	return t.flush(ctx)
 }
 
+// release returns a connection to its pool, or closes it if the context of its
+// statements has ended: the driver may have recorded that in the connection, and
+// would report it as a timeout to the next caller; see isTimeout.
+func release(ctx context.Context, conn *pgxpool.Conn) {
+	if ctx.Err() != nil {
+		_ = conn.Conn().Close(ctx) // the pool discards it
+	}
+	conn.Release()
+}
+
+// ask runs one query on a connection of the pool.
+func (b *Backend) ask(ctx context.Context, row func(pgx.Rows) error, query string, args ...any) error {
+	conn, err := b.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer release(ctx, conn)
+	rows, err := conn.Query(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	return eachRow(rows, row)
+}
+
 func eachRow(rows pgx.Rows, row func(pgx.Rows) error) error {
 	for rows.Next() {
 		if err := row(rows); err != nil {
@@ -175,11 +202,7 @@ func (b *Backend) query(ctx context.Context, what string, row func(pgx.Rows) err
 	began := false
 	var once late
 	return b.repeat(ctx, what, func() error {
-		rows, err := b.pool.Query(ctx, b.sql(query), args...)
-		if err == nil {
-			err = eachRow(rows, func(rows pgx.Rows) error { began = true; return row(rows) })
-			rows.Close()
-		}
+		err := b.ask(ctx, func(rows pgx.Rows) error { began = true; return row(rows) }, b.sql(query), args...)
 		if !began {
 			err = once.again(ctx, err)
 		}
@@ -213,12 +236,7 @@ type part struct {
 // send sends statements as one transaction, in one round trip.
 func (b *Backend) send(ctx context.Context, parts ...part) error {
 	if len(parts) == 1 {
-		rows, err := b.pool.Query(ctx, parts[0].query, parts[0].args...)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		if err := eachRow(rows, parts[0].row); err != nil {
+		if err := b.ask(ctx, parts[0].row, parts[0].query, parts[0].args...); err != nil {
 			return err
 		}
 		committed(parts)
@@ -231,7 +249,12 @@ func (b *Backend) send(ctx context.Context, parts ...part) error {
 			queued.Query(func(rows pgx.Rows) error { return eachRow(rows, p.row) })
 		}
 	}
-	if err := b.pool.SendBatch(ctx, batch).Close(); err != nil {
+	conn, err := b.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer release(ctx, conn)
+	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
 		return err
 	}
 	committed(parts)
@@ -266,7 +289,7 @@ func (b *Backend) read(ctx context.Context, what string, run func(ctx context.Co
 		if err != nil {
 			return err
 		}
-		defer conn.Release()
+		defer release(ctx, conn)
 		t := &tx{b: b, conn: conn, batch: &pgx.Batch{}}
 		t.exec("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 		if err = run(ctx, t); err == nil {
