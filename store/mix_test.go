@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -21,15 +22,16 @@ func TestMix(t *testing.T) {
 	t.Parallel()
 	storetest.RunShare(t, 2, func(t testing.TB) storetest.Harness {
 		clock := storetest.NewClock()
-		name := session.NewID()[4:] // without its prefix, which is not valid in a schema's name
+		const patience = 5 * time.Minute // the servers answer sooner or later
+		name := session.NewID()[4:]      // without its prefix, which is not valid in a schema's name
 		connect := func(t testing.TB) store.Backend {
 			sessions, err := postgres.OpenConfig(postgres.Config{
-				URL: testserver.Postgres(t), Schema: "mix_" + name, MaxConns: 8, Clock: clock.Now,
+				URL: testserver.Postgres(t), Schema: "mix_" + name, MaxConns: 8, Clock: clock.Now, ConnectTimeout: patience,
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			streams, err := redis.OpenConfig(redis.Config{URL: testserver.Redis(t), Prefix: "mix-" + name, Clock: clock.Now})
+			streams, err := redis.OpenConfig(redis.Config{URL: testserver.Redis(t), Prefix: "mix-" + name, Clock: clock.Now, ConnectTimeout: patience})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -49,19 +49,25 @@ func Schema(address string) (database, schema string) { return take(address, "sc
 //
 // The logger, which may be nil, receives faults that no caller sees.
 func Open(address string, log *slog.Logger) (store.Backend, error) {
+	return OpenWithin(0, address, log)
+}
+
+// OpenWithin is Open with another limit for connecting to a server. Zero is the store's
+// default of a few seconds.
+func OpenWithin(limit time.Duration, address string, log *slog.Logger) (store.Backend, error) {
 	switch scheme, rest := Split(address); scheme {
 	case SQLite:
 		return sqlite.OpenConfig(sqlite.Config{Path: rest, Logger: log})
 	case Postgres:
 		config := postgresConfig(address)
-		config.Logger = log
+		config.Logger, config.ConnectTimeout = log, limit
 		return postgres.OpenConfig(config)
 	case Redis:
 		config, err := redisConfig(address)
 		if err != nil {
 			return nil, err
 		}
-		config.Logger = log
+		config.Logger, config.ConnectTimeout = log, limit
 		return redis.OpenConfig(config)
 	case Memory:
 		return memory.New(memory.Config{}), nil

@@ -2,6 +2,7 @@ package backend
 
 import (
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -72,5 +73,22 @@ func TestRequireDurable(t *testing.T) {
 	_, err = Open(server.URL()+"?requireDurable=true", nil)
 	if !errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), "may lose sessions") {
 		t.Errorf("a server without persistence: %v", err)
+	}
+}
+
+// TestOpenWithin opens servers that never answer: the error names the limit.
+func TestOpenWithin(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	at := silent.Addr().String()
+	for _, address := range []string{"postgres://u@" + at + "/d?sslmode=disable", "redis://" + at, "redis://" + at + "?addr=" + at} {
+		_, err := OpenWithin(50*time.Millisecond, address, nil)
+		if !errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), "within 50ms") {
+			t.Errorf("%s: %v", address, err)
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/helixagents/helix/internal/backend"
 	"github.com/helixagents/helix/internal/testserver"
@@ -83,13 +84,18 @@ func Open(tb testing.TB, address string) *Backend {
 	return &Backend{db, address}
 }
 
+// patience is how long a test waits for a server, which answers sooner or later: on a
+// busy machine the many short steps of opening a cluster take longer than a user
+// would wait.
+const patience = 5 * time.Minute
+
 // open opens a SQLite file without waiting for the disk, because tests do not
 // simulate a loss of power.
 func open(address string) (store.Backend, error) {
 	if path, ok := strings.CutPrefix(address, "sqlite:"); ok {
 		return sqlite.OpenConfig(sqlite.Config{Path: path, Synchronous: "OFF", Readers: 2})
 	}
-	return backend.Open(address, nil)
+	return backend.OpenWithin(patience, address, nil)
 }
 
 // sqliteAddress returns the path of a file with the tables. Creating them takes

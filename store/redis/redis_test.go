@@ -1,11 +1,13 @@
 package redis_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"strings"
 	"testing"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -73,6 +75,7 @@ func openAt(url string) storetest.Open {
 
 func open(t testing.TB, config redis.Config) *redis.Backend {
 	t.Helper()
+	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, 5*time.Minute) // the server answers sooner or later
 	b, err := redis.OpenConfig(config)
 	if err != nil {
 		t.Fatal(err)
