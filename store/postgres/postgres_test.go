@@ -23,11 +23,11 @@ func open(t testing.TB) storetest.Harness {
 	return openConfig(t, postgres.Config{URL: postgres.DatabaseForTest(t)})
 }
 
-// TestServerClock runs the store suite with the server's clock, for which cases
-// have to wait.
+// TestServerClock runs the cases of the store suite that look at the clock with the
+// server's, for which they have to wait.
 func TestServerClock(t *testing.T) {
 	t.Parallel()
-	storetest.RunShare(t, 3, func(t testing.TB) storetest.Harness {
+	storetest.RunClock(t, func(t testing.TB) storetest.Harness {
 		return openClock(t, postgres.Config{URL: postgres.DatabaseForTest(t)}, nil)
 	})
 }

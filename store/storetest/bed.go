@@ -78,6 +78,14 @@ func sameTime(t *bed, what string, got, want time.Time) {
 	}
 }
 
+// between requires that the store has noted a time between two times of its clock.
+func (t *bed) between(what string, at, from, to time.Time) {
+	t.Helper()
+	if at.Before(from.Truncate(time.Microsecond)) || at.After(to) {
+		t.Fatalf("%s %v, want a time from %v to %v", what, at, from, to)
+	}
+}
+
 // sameJSON compares persisted forms.
 func sameJSON(t *bed, what string, got, want any) {
 	t.Helper()

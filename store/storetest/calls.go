@@ -10,18 +10,18 @@ import (
 func callCases() []testCase {
 	return []testCase{
 		{"rows", "a reply commit's calls are listed in call order with all their fields", 0, callRows},
-		{"claim", "an open call is claimed once; later claims find it begun", 0, claim},
+		{"claim", "an open call is claimed once; later claims find it begun", dated, claim},
 		{"claim-settled", "a settled call is returned with its result, not begun again", 0, claimSettled},
 		{"claim-in-commit", "a call written as begun is a claim", 0, claimInCommit},
 		{"claim-refused", "a claim with another version or fence, or of an unknown call, is refused", 0, claimRefused},
-		{"settle", "a settled call keeps its result, writes and time", 0, settle},
+		{"settle", "a settled call keeps its result, writes and time", dated, settle},
 		{"settle-first-wins", "the first to settle wins and everyone gets its row", 0, settleFirstWins},
 		{"settle-refused", "settling without the lease or an unknown call is refused and changes nothing", 0, settleRefused},
 		{"settle-version", "settling does not raise the version", 0, settleVersion},
 		{"across-runs", "a resumed run finds the rows of the run that suspended", 0, callsAcrossRuns},
 		{"drop", "dropping a message's calls leaves those of others", 0, dropCalls},
-		{"clean", "cleaning deletes old rows that no step will use, and only those", alone, cleanCalls},
-		{"clean-many", "cleaning reaches all steps, however many have old rows", alone, cleanManyCalls},
+		{"clean", "cleaning deletes old rows that no step will use, and only those", alone | dated, cleanCalls},
+		{"clean-many", "cleaning reaches all steps, however many have old rows", alone | dated, cleanManyCalls},
 	}
 }
 
@@ -57,13 +57,12 @@ func (t *bed) claim(r *turn, callID string) (session.Call, bool) {
 func claim(t *bed) {
 	r := t.replied("a")
 	version := t.load("a").Version
+	before := t.now()
 	got, fresh := t.claim(r, "c2")
 	equal(t, "fresh", fresh, true)
 	equal(t, "status", got.Status, session.CallBegun)
 	equal(t, "call", got.ID, "c2")
-	if !sameSecond(got.BegunAt, t.now()) {
-		t.Fatalf("begun at %v, the store's clock says %v", got.BegunAt, t.now())
-	}
+	t.between("begun at", got.BegunAt, before, t.now())
 	again, fresh := t.claim(r, "c2")
 	equal(t, "fresh", fresh, false)
 	sameJSON(t, "the row found", &again, &got)
@@ -128,14 +127,13 @@ func settle(t *bed) {
 	done := settled(call("m1", "c1", 0), `{ "spaced" : "<1>" }`)
 	done.Writes = push("list", `1`)
 	done.Writes.Warnings = []string{"careful"}
+	before := t.now()
 	got, err := t.store().Settle(t.Context(), "a", r.fence, done)
 	t.ok(err, "settle")
 	equal(t, "status", got.Status, session.CallSettled)
 	equal(t, "result", string(got.Result.Parts[0].Output), `{ "spaced" : "<1>" }`)
 	sameJSON(t, "writes", got.Writes, done.Writes)
-	if !sameSecond(got.SettledAt, t.now()) {
-		t.Fatalf("settled at %v, the store's clock says %v", got.SettledAt, t.now())
-	}
+	t.between("settled at", got.SettledAt, before, t.now())
 	rows, err := t.store().Calls(t.Context(), "a", "m1")
 	t.ok(err, "Calls")
 	sameJSON(t, "the row", &rows[0], &got)

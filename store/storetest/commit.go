@@ -491,7 +491,7 @@ func commitWaitsRewind(t *bed) {
 
 func commitWaitsOwn(t *bed) {
 	r := t.owning("a")
-	done := session.Ownership{CallID: "c3", SessionID: "kid", CompletedAt: t.now()}
+	done := session.Ownership{CallID: "c3", SessionID: "kid", CompletedAt: noon}
 	r.commit(session.Change{Waits: []string{"c1", "c3"}, Disown: []string{"c1"}, Own: []session.Ownership{done}})
 	again := waitingOn("c1", "c3")
 	again.Own = owned("c1", "c3") // which opens no call again

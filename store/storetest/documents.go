@@ -422,6 +422,3 @@ func missingRefuses(t *bed) {
 	}
 	t.exists("nobody", false)
 }
-
-// sameSecond reports whether two of the store's own times are practically equal.
-func sameSecond(a, b time.Time) bool { return a.Sub(b).Abs() < time.Second }

@@ -9,7 +9,7 @@ import (
 
 func leaseCases() []testCase {
 	return []testCase{
-		{"taken", "starting a run takes the lease with an epoch above all earlier ones", 0, leaseTaken},
+		{"taken", "starting a run takes the lease with an epoch above all earlier ones", dated, leaseTaken},
 		{"store-clock", "a lease expires on the store's clock", clock, leaseExpires},
 		{"no-expiry", "a lease without a time to live never expires", clock, leaseForever},
 		{"expired-commits", "a holder whose expired lease was not taken over can still commit", clock, expiredCommits},
@@ -27,10 +27,10 @@ func leaseCases() []testCase {
 		{"renew-stops", "renewing a lease reports the stops that were requested in its tree", 0, renewStops},
 		{"close", "closing a run releases the lease", 0, closeRun},
 		{"close-unsettled", "closing a run without settling the stream keeps the close pending", 0, closeUnsettled},
-		{"close-running", "closing a running root releases all leases of its tree with the same owner, and no others", 0, closeTree},
+		{"close-running", "closing a running root releases all leases of its tree with the same owner, and no others", dated, closeTree},
 		{"close-lost", "closing a run whose lease was taken over is stale and does not affect the new holder", clock, closeLost},
 		{"settle-close", "any process can settle the close of the ended run, and only of that one", 0, settleClose},
-		{"now", "the store's clock never goes backwards", 0, nowGrows},
+		{"now", "the store's clock never goes backwards", dated, nowGrows},
 	}
 }
 
@@ -294,7 +294,7 @@ func (t *bed) trees(ttl time.Duration) (root, kid, grandkid *turn) {
 }
 
 func renewTree(t *bed) {
-	root, _, _ := t.trees(t.ttl())
+	root, _, _ := t.trees(10 * time.Minute)
 	t.ok(t.renew("root", root.fence, time.Hour), "renew")
 	now := t.now()
 	for id, renewed := range map[string]bool{

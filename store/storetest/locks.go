@@ -11,7 +11,7 @@ import (
 
 func lockCases() []testCase {
 	return []testCase{
-		{"acquire", "a free lock can be acquired, and is then refused to others", 0, acquireLock},
+		{"acquire", "a free lock can be acquired, and is then refused to others", dated, acquireLock},
 		{"again", "its owner may acquire it again, with a token that does not decrease", 0, acquireAgain},
 		{"expire", "an expired lock can be acquired by another owner, with a higher token", clock, lockExpires},
 		{"renew", "a lock that is held can be extended", clock, renewLock},
@@ -96,10 +96,13 @@ func lockExpires(t *bed) {
 }
 
 func renewLock(t *bed) {
-	held := t.mustAcquire("l", "me", t.ttl())
+	held := t.mustAcquire("l", "me", time.Minute)
 	renewed, err := t.Backend.Locks().Renew(t.Context(), held, time.Hour)
 	t.ok(err, "Renew")
 	equal(t, "token", renewed.Token, held.Token)
+	if more := renewed.ExpiresAt.Sub(held.ExpiresAt); more < 59*time.Minute {
+		t.Fatalf("a lock of a minute that is renewed for an hour expires %v later", more)
+	}
 	t.pass(2 * t.ttl())
 	_, ok := t.acquire("l", "you", time.Hour)
 	equal(t, "another gets it", ok, false)

@@ -227,6 +227,22 @@ func TestEveryCaseIsNamedOnceAndDescribed(t *testing.T) {
 	}
 }
 
+// TestClockIsMarked requires that a case that looks at the clock says so, and no other.
+func TestClockIsMarked(t *testing.T) {
+	t.Parallel()
+	for name, look := range map[string]func(*bed){
+		"now": func(t *bed) { t.now() }, "pass": func(t *bed) { t.pass(time.Second) }, "ttl": func(t *bed) { t.in("other").ttl() }, "nothing": func(*bed) {},
+	} {
+		for _, needs := range []need{0, second, clock, dated, alone | dated} {
+			rec := record(t, openMemory, testCase{name, "it looks at the clock", needs, look})
+			right := (needs&(clock|dated) != 0) == (name != "nothing")
+			if rec.failed == right {
+				t.Errorf("%s with the needs %b: %s", name, needs, rec.log.String())
+			}
+		}
+	}
+}
+
 func TestMissingCapabilitiesSkipAloud(t *testing.T) {
 	t.Parallel()
 	open := func(t testing.TB) Harness { return Harness{Backend: openMemory(t).Backend} }
@@ -267,19 +283,25 @@ func runAlone(t *testing.T, name string, open Open) *recorder {
 			if g.name+"/"+c.name != name {
 				continue
 			}
-			rec := &recorder{TB: t}
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				defer rec.cleanup()
-				newSuite(rec, open).run(rec, c)
-			}()
-			<-done
-			return rec
+			return record(t, open, c)
 		}
 	}
 	t.Fatalf("case %s does not exist", name)
 	return nil
+}
+
+// record runs a case and records how it went.
+func record(t *testing.T, open Open, c testCase) *recorder {
+	t.Helper()
+	rec := &recorder{TB: t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer rec.cleanup()
+		newSuite(rec, open).run(rec, c)
+	}()
+	<-done
+	return rec
 }
 
 // recorder is a test that records its failure and continues.

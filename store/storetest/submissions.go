@@ -8,7 +8,7 @@ import (
 
 func submissionCases() []testCase {
 	return []testCase{
-		{"accepted", "the first answer is accepted and stored with its submitter and time, and does not change the version", 0, submitAccepted},
+		{"accepted", "the first answer is accepted and stored with its submitter and time, and does not change the version", dated, submitAccepted},
 		{"already", "a second answer is already completed and changes nothing", 0, submitAlready},
 		{"running", "answers may arrive during a run, and the holder can still commit", 0, submitRunning},
 		{"late", "after a timeout was consumed the first late answer is recorded", 0, submitLate},
@@ -18,7 +18,7 @@ func submissionCases() []testCase {
 		{"limits", "an answer over the limits is refused and nothing is stored", 0, submitLimits},
 		{"bytes", "an answer's result keeps its bytes", 0, submitBytes},
 		{"list", "entries are listed oldest first, all or the open ones", 0, listPending},
-		{"own", "ownership routes a call to its session and outlives its completion", 0, own},
+		{"own", "ownership routes a call to its session and outlives its completion", dated, own},
 		{"own-running", "ownership may be written while another owner holds the lease", 0, ownRunning},
 		{"own-missing", "ownership on a session that does not exist is not found", 0, ownMissing},
 	}
@@ -56,14 +56,13 @@ func (t *bed) entry(id, callID string) session.Pending {
 func submitAccepted(t *bed) {
 	t.asking("a", waiting("p1"), waiting("p2"))
 	version := t.load("a").Version
+	before := t.now()
 	equal(t, "outcome", t.submit("a", answer("p1", `{"yes":true}`)), session.SubmitAccepted)
 	got := t.entry("a", "p1")
 	equal(t, "state", got.State, session.PendingAnswered)
 	equal(t, "result", string(got.Response.Result), `{"yes":true}`)
 	equal(t, "by", got.Response.By, "someone")
-	if !sameSecond(got.SubmittedAt, t.now()) {
-		t.Fatalf("submitted at %v, the store's clock says %v", got.SubmittedAt, t.now())
-	}
+	t.between("submitted at", got.SubmittedAt, before, t.now())
 	equal(t, "the other entry", t.entry("a", "p2").State, session.PendingWaiting)
 	state := t.load("a")
 	equal(t, "version", state.Version, version)
@@ -218,13 +217,12 @@ func own(t *bed) {
 	t.create("other")
 	_, err = t.store().Owner(t.Context(), "other", "c1")
 	t.refused(err, session.ErrNotFound, "Owner in another tree")
+	before := t.now()
 	t.ok(t.store().Disown(t.Context(), "root", []string{"c1"}), "Disown")
 	got, err = t.store().Owner(t.Context(), "root", "c1")
 	t.ok(err, "Owner of a completed call")
 	equal(t, "owner", got.SessionID, "kid")
-	if !sameSecond(got.CompletedAt, t.now()) {
-		t.Fatalf("completed at %v, the store's clock says %v", got.CompletedAt, t.now())
-	}
+	t.between("completed at", got.CompletedAt, before, t.now())
 	t.ok(t.store().Disown(t.Context(), "root", []string{"c1"}), "Disown again")
 	got, err = t.store().Owner(t.Context(), "root", "c2")
 	t.ok(err, "Owner")

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -67,7 +68,7 @@ type Open func(t testing.TB) Harness
 // those that damage rows. Cases that look at the whole store or close it get their
 // own.
 func Run(t *testing.T, open Open) {
-	run(t, open, func(string, int) bool { return true })
+	run(t, open, func(string, int, testCase) bool { return true })
 }
 
 // RunShare is [Run] for another way to open a backend that Run tests in full: it runs
@@ -75,10 +76,18 @@ func Run(t *testing.T, open Open) {
 // each value of HELIX_SCENARIOS. With HELIX_SOAK it runs all.
 func RunShare(t *testing.T, of int, open Open, all ...string) {
 	has := testshare.Has(t, of)
-	run(t, open, func(group string, number int) bool { return slices.Contains(all, group) || has(number) })
+	run(t, open, func(group string, number int, _ testCase) bool { return slices.Contains(all, group) || has(number) })
 }
 
-func run(t *testing.T, open Open, has func(group string, number int) bool) {
+// RunClock is [Run] for a backend with its server's clock, if Run tests it in full with
+// a clock of the test: it runs the cases that look at the clock. With HELIX_SOAK it runs
+// all.
+func RunClock(t *testing.T, open Open) {
+	all := os.Getenv("HELIX_SOAK") != ""
+	run(t, open, func(_ string, _ int, c testCase) bool { return all || c.looks() })
+}
+
+func run(t *testing.T, open Open, has func(group string, number int, c testCase) bool) {
 	suite := newSuite(t, open)
 	t.Cleanup(func() { suite.report(t) })
 	before := 0
@@ -88,7 +97,7 @@ func run(t *testing.T, open Open, has func(group string, number int) bool) {
 		t.Run(g.name, func(t *testing.T) {
 			t.Parallel()
 			for i, c := range g.cases {
-				if !has(g.name, first+i) {
+				if !has(g.name, first+i, c) {
 					continue
 				}
 				t.Run(c.name, func(t *testing.T) {
@@ -122,7 +131,12 @@ const (
 	persistent // data that outlives Close
 	outdate    // a store that becomes too new
 	hearing    // a handle that hears what is written on another
+	// dated compares times with the store's clock, which need not move.
+	dated
 )
+
+// looks reports whether a case looks at the store's clock.
+func (c testCase) looks() bool { return c.needs&(clock|dated) != 0 }
 
 // group is the cases of one file.
 type group struct {
@@ -222,6 +236,9 @@ func (s *suite) run(tb testing.TB, c testCase) {
 		}
 	})
 	c.run(t)
+	if got := t.looked.Load(); got != c.looks() {
+		tb.Errorf("the case looks at the store's clock: %v; its needs say %v", got, c.looks())
+	}
 }
 
 // bed returns a case's harness and tenant.
@@ -229,7 +246,10 @@ func (s *suite) bed(tb testing.TB, needs need) *bed {
 	if needs&alone != 0 {
 		// The default tenant is only used where no other case uses it.
 		own := s.open(tb)
-		return &bed{TB: tb, Harness: own, tenant: session.DefaultTenant, second: sync.OnceValue(func() store.Backend { return own.Reopen(tb) })}
+		return &bed{
+			TB: tb, Harness: own, tenant: session.DefaultTenant, looked: &atomic.Bool{},
+			second: sync.OnceValue(func() store.Backend { return own.Reopen(tb) }),
+		}
 	}
 	from := &s.quiet
 	if needs&clock != 0 {
@@ -243,7 +263,7 @@ func (s *suite) bed(tb testing.TB, needs need) *bed {
 		tb.Cleanup(from.turns.Unlock)
 	}
 	return &bed{
-		TB: tb, Harness: from.get(s), tenant: fmt.Sprintf("tenant-%d", s.tenants.Add(1)),
+		TB: tb, Harness: from.get(s), tenant: fmt.Sprintf("tenant-%d", s.tenants.Add(1)), looked: &atomic.Bool{},
 		second: func() store.Backend {
 			from.reopen.Do(func() { from.other = from.Reopen(s.tb) })
 			return from.other
@@ -291,6 +311,8 @@ type bed struct {
 	tenant string
 	// second returns the other handle on the same data, if the harness has one.
 	second func() store.Backend
+	// looked says whether the case has looked at the store's clock.
+	looked *atomic.Bool
 }
 
 // store returns the session store of the case's tenant, on the first handle.
@@ -332,17 +354,20 @@ func (t *bed) streamsOf(b store.Backend) stream.Manager {
 	return b.Streams().Tenant(t.tenant)
 }
 
-// ttl returns the duration of a lease whose end a case can wait for.
+// ttl returns the duration of a lease whose end a case can wait for. Without Advance a
+// case may not rely on getting anything done before it: a busy machine may take longer.
 func (t *bed) ttl() time.Duration {
+	t.looked.Store(true)
 	if t.Advance != nil {
 		return time.Minute
 	}
-	return 300 * time.Millisecond
+	return 50 * time.Millisecond
 }
 
 // pass lets time pass on the store's clock.
 func (t *bed) pass(d time.Duration) {
 	t.Helper()
+	t.looked.Store(true)
 	if t.Advance != nil {
 		t.Advance(d)
 		return
@@ -358,6 +383,7 @@ func (t *bed) pass(d time.Duration) {
 // now returns the time of the store's clock.
 func (t *bed) now() time.Time {
 	t.Helper()
+	t.looked.Store(true)
 	now, err := t.store().Now(t.Context())
 	t.ok(err, "Now")
 	return now

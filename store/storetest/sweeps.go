@@ -20,11 +20,11 @@ func sweepCases() []testCase {
 		{"sessions-moved", "a run's start and its commits move a session's expiry, or remove it", clock, expiryMoved},
 		{"sessions-refused", "a refused creation of an existing session does not change what is due", clock, expiredRefused},
 		{"closes", "pending closes are listed until they are settled", 0, owedCloses},
-		{"tenants", "sweeps span all tenants, whichever the store is scoped to", alone, sweepTenants},
-		{"limit", "a sweep lists no more than the limit, the longest due first", alone, sweepLimit},
-		{"limit-default", "a sweep without a limit lists 100", alone, sweepDefault},
-		{"pages", "a sweep continues after an entry, by time, tenant, session and call, without repetitions or omissions", alone, sweepPages},
-		{"pages-vanished", "a sweep continues after an entry that is no longer due or no longer exists", alone, sweepVanished},
+		{"tenants", "sweeps span all tenants, whichever the store is scoped to", alone | clock, sweepTenants},
+		{"limit", "a sweep lists no more than the limit, the longest due first", alone | clock, sweepLimit},
+		{"limit-default", "a sweep without a limit lists 100", alone | dated, sweepDefault},
+		{"pages", "a sweep continues after an entry, by time, tenant, session and call, without repetitions or omissions", alone | clock, sweepPages},
+		{"pages-vanished", "a sweep continues after an entry that is no longer due or no longer exists", alone | clock, sweepVanished},
 		{"since", "what is due has the time since when", clock, dueSince},
 		{"deleted", "a deleted session has nothing due", clock, sweepDeleted},
 		{"nothing", "sweeps of an empty store are empty", alone, sweepNothing},
@@ -180,7 +180,7 @@ func expiredCompanion(t *bed) {
 	got := t.dueAre("leases", t.leases, "companion")
 	equal(t, "fence", got[0].Lease.Fence(), companion.fence)
 	t.ok(t.renew("companion", companion.fence, ttl), "renew")
-	t.dueAre("leases after it was renewed", t.leases)
+	t.noneBefore(t.load("companion").Lease.ExpiresAt, "leases after it was renewed", t.leases)
 	t.pass(2 * ttl)
 	t.dueAre("leases after it has expired again", t.leases, "companion")
 	taken, err := t.store().TakeOver(t.Context(), companion.takeOver("you"))
@@ -499,15 +499,9 @@ func sweepVanished(t *bed) {
 func dueSince(t *bed) {
 	// within runs f and returns the times before and after it.
 	within := func(f func()) (from, to time.Time) {
-		from = t.now().Truncate(time.Microsecond)
+		from = t.now()
 		f()
 		return from, t.now()
-	}
-	between := func(what string, at, from, to time.Time) {
-		t.Helper()
-		if at.Before(from) || at.After(to) {
-			t.Fatalf("%s since %v, want a time from %v to %v", what, at, from, to)
-		}
 	}
 	t.brief("orphan")
 	expires := t.load("orphan").Lease.ExpiresAt
@@ -521,10 +515,17 @@ func dueSince(t *bed) {
 	t.pass(2 * t.ttl())
 	t.ok(t.store().CloseRun(t.Context(), "owing", owing.fence, false), "close run")
 
-	leases := t.dueAre("leases", t.leases, "released", "orphan")
-	between("the released lease is due", leases[0].At, releasedFrom, releasedTo)
+	// On a busy machine a server's clock may reach the expiry before the release.
+	leases := t.due("leases", t.leases)
+	equal(t, "leases", len(leases), 2)
+	equal(t, "they are in order", leases[1].At.Before(leases[0].At), false)
+	if leases[0].ID == "orphan" {
+		slices.Reverse(leases)
+	}
+	sameJSON(t, "leases", keys(leases), []string{"released", "orphan"})
+	t.between("the released lease is due since", leases[0].At, releasedFrom, releasedTo)
 	sameTime(t, "the lease expired", leases[1].At, expires)
-	between("the close is pending", t.dueAre("closes", t.closes, "owing")[0].At, endedFrom, endedTo)
+	t.between("the close is pending since", t.dueAre("closes", t.closes, "owing")[0].At, endedFrom, endedTo)
 }
 
 func sweepDeleted(t *bed) {

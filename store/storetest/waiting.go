@@ -12,7 +12,7 @@ import (
 
 func waitingCases() []testCase {
 	return []testCase{
-		{"lists", "calls that wait are listed with their tool, input, session, conversation, agent and times", 0, waitingLists},
+		{"lists", "calls that wait are listed with their tool, input, session, conversation, agent and times", dated, waitingLists},
 		{"order", "calls are listed in the order in which they began to wait, or newest first", 0, waitingOrder},
 		{"leave", "a call leaves the list when it is answered, resolved, rewound, or its session ends or is deleted", 0, waitingLeave},
 		{"stopped", "the calls of a stopped session are listed again once it continues", 0, waitingStopped},
