@@ -30,8 +30,6 @@ var table = []struct {
 	{1, "bench"},
 	{1, "blob"},
 	{1, "builtin"},
-	{1, "client"},
-	{1, "config"},
 	{1, "docs"},
 	{1, "engine"},
 	{1, "extension"},
@@ -49,7 +47,9 @@ var table = []struct {
 	{1, "stream"},
 	{1, "usage"},
 
-	// Tier 2 has the tests on servers.
+	// Tier 2 has the tests on servers, also on those that a test itself is.
+	{2, "client"},
+	{2, "config"},
 	{2, "internal/faultproxy"},
 	{2, "internal/onservers"},
 	{2, "runtime/dbos"},
