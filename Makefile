@@ -41,7 +41,7 @@ fuzz: ## fuzz each decoder of a request body for ten minutes (HELIX_FUZZTIME=1m 
 
 matrix: ## run every scenario on every runtime over Postgres, and print what passed (about ten minutes)
 	@CGO_ENABLED=0 go build -o bin/with ./internal/testserver/with
-	@HELIX_SOAK=1 bin/with go test -json -count=1 -timeout 60m -run 'TestScenarios/postgres' ./internal/onservers ./runtime/temporal ./runtime/dbos | go run ./internal/matrix
+	@HELIX_SOAK=1 bin/with go test -json -count=1 -timeout 60m -run 'TestScenarios/postgres' ./internal/onservers/local ./runtime/temporal ./runtime/dbos | go run ./internal/matrix
 
 lint: ## vet, a build for js/wasm, golangci-lint, and the check that imports point down only
 	go vet ./...

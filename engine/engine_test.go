@@ -14,13 +14,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
 
-type suite func(*testing.T, enginetest.Open)
-
-// onBackends runs a suite in memory and on SQLite, each with another share of the points,
-// which is a different one for each commit. Memory, which is fast, takes half of the points
-// of short turns; SQLite takes a few turns and a few of their points. In a long run each
-// takes all of them. Servers are in internal/onservers.
-func onBackends(t *testing.T, of func(enginetest.Part) suite) {
+// TestTurns runs the suites of turns in memory and on SQLite, each with another share of the
+// points, which is a different one for each commit. Memory, which is fast, takes half of the
+// points of short turns; SQLite takes a few turns and a few of their points. In a long run
+// each takes all of them. Servers are in internal/onservers.
+func TestTurns(t *testing.T) {
 	t.Parallel()
 	for _, kind := range testbackend.Embedded() {
 		t.Run(kind.Name, func(t *testing.T) {
@@ -29,39 +27,7 @@ func onBackends(t *testing.T, of func(enginetest.Part) suite) {
 			if kind.Name != "memory" {
 				part = enginetest.Part{At: testshare.Part(t, 4*4*80), Of: 80, Acts: 4}
 			}
-			of(part)(t, func(t *testing.T) store.Backend { return kind.Open(t) })
+			part.Run(t, func(t *testing.T) store.Backend { return kind.Open(t) })
 		})
 	}
-}
-
-func TestCrashPoints(t *testing.T) {
-	onBackends(t, func(p enginetest.Part) suite { return p.CrashPoints })
-}
-
-func TestUnavailable(t *testing.T) {
-	onBackends(t, func(p enginetest.Part) suite { return p.Unavailable })
-}
-
-func TestRedelivery(t *testing.T) {
-	onBackends(t, func(p enginetest.Part) suite { return p.Redelivery })
-}
-
-func TestWriteCounts(t *testing.T) {
-	onBackends(t, func(enginetest.Part) suite { return enginetest.WriteCounts })
-}
-
-func TestStablePrefix(t *testing.T) {
-	onBackends(t, func(enginetest.Part) suite { return enginetest.StablePrefix })
-}
-
-func TestSeveralBlobs(t *testing.T) {
-	onBackends(t, func(enginetest.Part) suite { return enginetest.SeveralBlobs })
-}
-
-func TestCallOrder(t *testing.T) {
-	onBackends(t, func(enginetest.Part) suite { return enginetest.CallOrder })
-}
-
-func TestInputReads(t *testing.T) {
-	onBackends(t, func(enginetest.Part) suite { return enginetest.InputReads })
 }

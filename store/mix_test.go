@@ -2,10 +2,10 @@ package store_test
 
 import (
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -22,8 +22,8 @@ func TestMix(t *testing.T) {
 	t.Parallel()
 	storetest.RunShare(t, 2, func(t testing.TB) storetest.Harness {
 		clock := storetest.NewClock()
-		const patience = 5 * time.Minute // the servers answer sooner or later
-		name := session.NewID()[4:]      // without its prefix, which is not valid in a schema's name
+		const patience = eventually.Patience // the servers answer sooner or later
+		name := session.NewID()[4:]          // without its prefix, which is not valid in a schema's name
 		connect := func(t testing.TB) store.Backend {
 			sessions, err := postgres.OpenConfig(postgres.Config{
 				URL: testserver.Postgres(t), Schema: "mix_" + name, MaxConns: 8, Clock: clock.Now, ConnectTimeout: patience,

@@ -124,7 +124,7 @@ func takesPart(t *testing.T, i int) bool {
 	t.Helper()
 	name := fnv.New32a()
 	_, _ = name.Write([]byte(t.Name()))
-	return testshare.Soak() || (testshare.Part(t, 2)+int(name.Sum32()%2)+i)%2 == 0
+	return testshare.Has(t, 2)(i + int(name.Sum32()%2))
 }
 
 // open opens the store that the processes of a test share.

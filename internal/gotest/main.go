@@ -143,7 +143,7 @@ func (o *outcome) add(other *outcome) {
 // could not be run or was stopped.
 func (r *runner) runTier(t *tier) (*outcome, error) {
 	began := time.Now()
-	said, used, err := r.goTest(printer{r.out}, slices.Concat(r.flags, t.flags, t.packages)...)
+	said, used, err := r.goTest(printer{r.out}, slices.Concat(r.flags, t.packages)...)
 	if said == nil {
 		return nil, err
 	}

@@ -13,8 +13,7 @@ import (
 type tier struct {
 	name     string
 	packages []string
-	flags    []string // of go test, beside those of all tiers
-	most     int      // how many failed tests get a second try
+	most     int // how many failed tests get a second try
 }
 
 const module = "github.com/helixagents/helix"

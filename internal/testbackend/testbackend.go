@@ -10,9 +10,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/helixagents/helix/internal/backend"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/sqlite"
@@ -84,18 +84,15 @@ func Open(tb testing.TB, address string) *Backend {
 	return &Backend{db, address}
 }
 
-// patience is how long a test waits for a server, which answers sooner or later: on a
-// busy machine the many short steps of opening a cluster take longer than a user
-// would wait.
-const patience = 5 * time.Minute
-
 // open opens a SQLite file without waiting for the disk, because tests do not
 // simulate a loss of power.
 func open(address string) (store.Backend, error) {
 	if path, ok := strings.CutPrefix(address, "sqlite:"); ok {
 		return sqlite.OpenConfig(sqlite.Config{Path: path, Synchronous: "OFF", Readers: 2})
 	}
-	return backend.OpenWithin(patience, address, nil)
+	// On a busy machine the many short steps of opening a cluster take longer than a user
+	// would wait.
+	return backend.OpenWithin(eventually.Patience, address, nil)
 }
 
 // sqliteAddress returns the path of a file with the tables. Creating them takes

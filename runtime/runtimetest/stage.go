@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -23,7 +24,7 @@ import (
 
 // patience limits every wait of a scenario. Only a failing one waits that long, or one on
 // a machine with much else to do.
-const patience = 5 * time.Minute
+const patience = eventually.Patience
 
 // lease is how long an orphan waits for its takeover, where a scenario is about
 // that.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/postgres"
 	"github.com/helixagents/helix/store/storetest"
@@ -44,7 +45,7 @@ func openClock(t testing.TB, config postgres.Config, clock *storetest.Clock) sto
 	}
 	config.Schema = postgres.SchemaForTest(t)
 	config.PollInterval, config.MaxConns = 20*time.Millisecond, 8
-	config.ConnectTimeout = 5 * time.Minute // the server answers sooner or later
+	config.ConnectTimeout = eventually.Patience // the server answers sooner or later
 	connect := func(t testing.TB) store.Backend {
 		b, err := postgres.OpenConfig(config)
 		if err != nil {

@@ -7,10 +7,10 @@ import (
 	"encoding/hex"
 	"strings"
 	"testing"
-	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/redis"
@@ -75,7 +75,7 @@ func openAt(url string) storetest.Open {
 
 func open(t testing.TB, config redis.Config) *redis.Backend {
 	t.Helper()
-	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, 5*time.Minute) // the server answers sooner or later
+	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, eventually.Patience) // the server answers sooner or later
 	b, err := redis.OpenConfig(config)
 	if err != nil {
 		t.Fatal(err)
