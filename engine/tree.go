@@ -399,9 +399,16 @@ func (r *tree) endOne(ctx context.Context, state *session.State, why *session.Er
 }
 
 // endOrphan ends the run of a child that no process drives: its process died, or lost
-// the root's lease, which is the child's lease, too.
+// the root's lease, which is the child's lease, too. Calls that have begun get a result, and
+// watchers are told to discard what they saw of an unfinished step, if the agent is known here.
 func (r *tree) endOrphan(ctx context.Context, state *session.State, run *session.Run, why *session.Error) error {
-	due := session.Due{Key: session.Key{Tenant: state.Tenant, ID: state.ID}, RunID: run.ID}
+	due := session.Due{
+		Key: session.Key{Tenant: state.Tenant, ID: state.ID}, Agent: state.Agent, RunID: run.ID, Runtime: run.Runtime, Requires: run.Requires,
+		Lease: state.Lease,
+	}
+	if _, err := r.h.Agent(ctx, state); err == nil {
+		return r.endRecovered(ctx, due, why)
+	}
 	taken, err := r.sessions.TakeOver(ctx, &session.TakeOver{
 		SessionID: due.ID, RunID: due.RunID, Owner: r.h.owner, TTL: r.h.cfg.LeaseTTL, Epoch: state.Lease.Epoch, Force: true,
 	})
@@ -415,4 +422,24 @@ func (r *tree) endOrphan(ctx context.Context, state *session.State, run *session
 		return err
 	}
 	return r.h.closer(r.sessions).settle(ctx, state, false)
+}
+
+// endRecovered takes a child's run over to end it.
+func (r *tree) endRecovered(ctx context.Context, due session.Due, why *session.Error) error {
+	if _, err := r.h.recoverRun(ctx, due, true); err != nil {
+		return err
+	}
+	t, held := r.h.held(due.RunID)
+	if !held {
+		return session.ErrStale.WithMessage("run %s is not held here any more", due.RunID)
+	}
+	defer r.h.drop(t)
+	if t.ended == nil {
+		if _, err := t.endFailed(ctx, due.RunID+"/abandon", why, true); err != nil {
+			r.h.release(ctx, t)
+			return err
+		}
+	}
+	_, err := t.closeTurn(ctx)
+	return err
 }

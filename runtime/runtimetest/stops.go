@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -40,6 +41,8 @@ func stopScenarios() []Scenario {
 		{"sub-agent at once", "a stop of a sub-agent's run from another process cancels it without waiting for the heartbeat", stopChildAtOnce},
 		{"sub-agent's heartbeat", "a stop of a sub-agent's run from another process reaches a long call with the heartbeat", stopChildHeartbeat},
 		{"outlives its reader", "a stop request outlives the process that should have read it", stopOutlives},
+		{"sub-agent's reply outlives its reader", "a sub-agent that was lost in a reply is ended by a stop; watchers discard what they saw of it", stopLostReply},
+		{"sub-agent's call outlives its reader", "a sub-agent that was lost in a call is ended by a stop, and the call has a result", stopLostCall},
 		{"repeated", "a stop may be requested many times", stopRepeated},
 	}
 }
@@ -386,6 +389,44 @@ func stopOutlives(s *Stage) {
 	s.same(res.RunID, run.ID(), "run")
 	s.same(len(model.Requests()), 1, "model calls")
 	s.same(s.load("s-1").Interrupt.Reason, "enough", "the reason")
+}
+
+// stopsLost interrupts a run whose process dies when a sub-agent, which a person has let continue, has come so far. It
+// returns the sub-agent's session.
+func (s *Stage) stopsLost(soFar func(), tool helix.Tool, then scripted.Step) string {
+	s.Helper()
+	var ran tally
+	agent := parent(named("child", scripted.New(scripted.Call("pay", num{1}), then).ByPosition(), guarded(&ran, "pay"), tool))
+	x := s.startDeaf(Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	s.approve(x, "pay")
+	run := s.Resume(x, "s-1", helix.ResumeOptions{})
+	soFar()
+	_, err := s.store().RequestStop(s.ctx(), "s-1", session.Stop{RunID: run.ID(), Kind: session.StopInterrupt, Reason: "enough"})
+	s.ok(err, "request a stop")
+	x.Kill()
+	y := s.StartOther(Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
+	s.ended(s.Result(s.Attach(y, "s-1")), helix.Interrupted)
+	id := s.child("s-1")
+	s.same(s.load(id).Status, session.Failed, "status of the sub-agent")
+	return id
+}
+
+func stopLostReply(s *Stage) {
+	g := s.newGate()
+	id := s.stopsLost(func() {
+		s.receive("the model is asked", g.entered)
+		s.until("watchers see the reply", func() bool {
+			return slices.ContainsFunc(s.chunks("s-1"), func(c stream.Chunk) bool { return c.Delta == "One mom" })
+		})
+	}, blocking(g), scripted.Reply(scripted.Say("One mom"), scripted.Do(g.enter), scripted.Until(nil)))
+	s.transcript(id, "user: do it", `assistant: pay({"n":1})`, "tool pay: 2")
+}
+
+func stopLostCall(s *Stage) {
+	g := s.newGate()
+	id := s.stopsLost(func() { s.receive("the tool runs", g.entered) }, blocking(g), scripted.Call("wait", num{1}))
+	s.transcript(id, "user: do it", `assistant: pay({"n":1})`, "tool pay: 2", `assistant: wait({"n":1})`, "tool wait failed: tool_outcome_unknown")
 }
 
 func stopRepeated(s *Stage) {
