@@ -5,6 +5,9 @@
 # compiler is installed later.
 GOLANGCI_LINT = CGO_ENABLED=0 go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 
+# With -trimpath, what one clone has compiled and linted holds for another, whatever directory it is in.
+export GOFLAGS := $(strip -trimpath $(shell go env GOFLAGS))
+
 # What has to compile for js/wasm, too: no driver and no system call may become part of it.
 PORTABLE = ./store/internal/lite ./engine/... ./runtime/local
 
@@ -12,9 +15,11 @@ BENCHFLAGS ?=
 WEIGHTFLAGS ?=
 TESTFLAGS  ?=
 RUNFLAGS   ?=
+SEED       ?= $(shell date +%s)
+MINUTES    ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help run chat test soak fuzz matrix lint fmt bench weight
+.PHONY: help run chat test soak fuzz matrix sim lint fmt bench weight
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,8 +48,10 @@ matrix: ## run every scenario on every runtime over Postgres, and print what pas
 	@CGO_ENABLED=0 go build -o bin/with ./internal/testserver/with
 	@HELIX_SOAK=1 bin/with go test -json -count=1 -timeout 60m -run 'TestScenarios/postgres' ./internal/onservers/local ./runtime/temporal ./runtime/dbos | go run ./internal/matrix
 
-lint: ## vet, a build for js/wasm, golangci-lint, and the check that imports point down only
-	go vet ./...
+sim: ## simulate a fleet with faults for an hour of its time (SEED=7 MINUTES=90 selects which, and for how long)
+	@go test -count=1 -timeout 24h -v -run TestSimulation ./internal/simulation -seed $(SEED) -minutes $(MINUTES)
+
+lint: ## a build for js/wasm, golangci-lint (which vets), and the check that imports point down only
 	GOOS=js GOARCH=wasm go build $(PORTABLE)
 	$(GOLANGCI_LINT) run ./...
 	cd examples/extend && $(GOLANGCI_LINT) run ./... # a module of its own

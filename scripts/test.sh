@@ -143,7 +143,7 @@ need_git_server
 
 # -count=1: many tests run other processes, whose changes Go's test cache cannot see.
 # -timeout is per package; a later one in the arguments wins. It has room for the time that building Temporal takes.
-# -vet=off: make lint vets everything.
+# -vet=off: golangci-lint vets everything.
 # -p: with more packages at once than there are cores, what waits for servers, leases and other processes waits too long.
 # -trimpath: so that a clone can use what another one has compiled.
 cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)

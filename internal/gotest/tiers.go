@@ -87,7 +87,7 @@ func tierOf(pkg string) (int, error) {
 
 // longest are the packages that take longest, which begin first: one that begins last would run alone at the end.
 var longest = []string{
-	"runtime/local", "engine", "internal/onservers", "store/postgres", "runtime/temporal", "internal/chaos", "cmd/helix", "internal/webtest",
+	"runtime/local", "engine", "internal/simulation", "internal/onservers", "store/postgres", "runtime/temporal", "internal/chaos", "cmd/helix", "internal/webtest",
 }
 
 // planTiers divides packages, which may be patterns, among the tiers. In the first nothing has a second try.

@@ -144,7 +144,7 @@ var layers = []layer{
 	},
 	{
 		name:     "top", // programs, users' test kit, tests' own tools: nothing imports them
-		packages: []string{"cmd/*/...", "bench/...", "examples", "examples/*/...", "helixtest/...", "internal/layering", "internal/chaos/...", "internal/webtest/...", "docs"},
+		packages: []string{"cmd/*/...", "bench/...", "examples", "examples/*/...", "helixtest/...", "internal/layering", "internal/chaos/...", "internal/simulation", "internal/webtest/...", "docs"},
 		imports: []string{
 			"domain", "support", "adapter", "choice", "suite", "helix", "builtin", "extension", "config", "tracing", "machine", "engine", "engine suite", "runtime",
 			"runtime suite", "wire", "client", "remote", "server", "studio", "bake",

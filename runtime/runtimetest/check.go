@@ -5,22 +5,34 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"testing"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/stream"
 )
+
+// CheckSessions checks every session of the default tenant for what holds for all sessions
+// that do not run: their runs, their transcripts, and that their streams tell the same.
+func CheckSessions(t *testing.T, backend store.Backend) {
+	t.Helper()
+	s := &Stage{T: t, Backend: backend, tenants: []string{session.DefaultTenant}}
+	s.checkSessions()
+}
 
 // checkSessions checks every session that the scenario created for what holds for all
 // sessions that do not run.
 func (s *Stage) checkSessions() {
 	s.Helper()
 	for _, tenant := range s.tenants {
-		page, err := s.Backend.Sessions().Tenant(tenant).List(s.ctx(), session.Query{
-			PageRequest: session.PageRequest{Limit: session.MaxPageSize},
-		})
-		s.ok(err, "list tenant %s", tenant)
-		for i := range page.Items {
-			s.checkSession(tenant, page.Items[i].ID)
+		query := session.Query{PageRequest: session.PageRequest{Limit: session.MaxPageSize}}
+		for more := true; more; {
+			page, err := s.Backend.Sessions().Tenant(tenant).List(s.ctx(), query)
+			s.ok(err, "list tenant %s", tenant)
+			for i := range page.Items {
+				s.checkSession(tenant, page.Items[i].ID)
+			}
+			query.Cursor, more = page.Next, page.HasMore
 		}
 	}
 }
@@ -30,11 +42,16 @@ func (s *Stage) checkSession(tenant, id string) {
 	sessions := s.Backend.Sessions().Tenant(tenant)
 	state, err := sessions.Load(s.ctx(), id)
 	s.ok(err, "load %s", id)
-	page, err := sessions.Runs(s.ctx(), id, session.PageRequest{Limit: session.MaxPageSize})
-	s.ok(err, "runs of %s", id)
+	var runs []session.Run
+	for page, more := (session.PageRequest{Limit: session.MaxPageSize}), true; more; {
+		some, err := sessions.Runs(s.ctx(), id, page)
+		s.ok(err, "runs of %s", id)
+		runs = append(runs, some.Items...)
+		page.Cursor, more = some.Next, some.HasMore
+	}
 	messages, err := sessions.AllMessages(s.ctx(), id)
 	s.ok(err, "messages of %s", id)
-	if !s.checkRuns(state, page.Items) {
+	if !s.checkRuns(state, runs) {
 		return // it runs: somebody may still continue it
 	}
 	transcript, err := session.NewTranscript(messages)
@@ -42,14 +59,14 @@ func (s *Stage) checkSession(tenant, id string) {
 	if state.SuspendedStep == "" || state.Status == session.Completed {
 		s.ok(transcript.Sendable(), "transcript of %s", id)
 	}
-	if len(page.Items) > 0 {
-		last := &page.Items[len(page.Items)-1]
+	if len(runs) > 0 {
+		last := &runs[len(runs)-1]
 		s.checkClosed(tenant, state, last)
 		if s.standsIn(tenant, state) {
 			s.checkRelayed(state, last)
 			return
 		}
-		s.checkStream(tenant, state, page.Items, messages)
+		s.checkStream(tenant, state, runs, messages)
 	}
 }
 
