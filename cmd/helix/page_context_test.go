@@ -18,7 +18,7 @@ import (
 // how.
 func TestPageContext(t *testing.T) {
 	t.Parallel()
-	testshare.SkipUnless(t, 1, 2)
+	testshare.SkipUnless(t, 3, 4)
 	release := make(chan struct{})
 	open := sync.OnceFunc(func() { close(release) })
 	t.Cleanup(open)

@@ -22,7 +22,7 @@ import (
 // TestPageQuestions answers questions of tools on the page; testdata/questions.mjs says how.
 func TestPageQuestions(t *testing.T) {
 	t.Parallel()
-	testshare.SkipUnless(t, 0, 2)
+	testshare.SkipUnless(t, 1, 4)
 	newScript(t, "questions.mjs", "HELIX_URL="+servePage(t, asker())).run(func() { t.Error("the script wants the server killed") })
 }
 

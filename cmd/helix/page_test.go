@@ -25,7 +25,7 @@ import (
 // With HELIX_TEST_SCREENSHOTS it leaves pictures in that directory.
 func TestPage(t *testing.T) {
 	t.Parallel()
-	testshare.SkipUnless(t, 0, 2)
+	testshare.SkipUnless(t, 0, 4)
 	dir := writeDemo(t, "15ms", quick)
 	// One that can be stopped in the middle, however slow the browser is.
 	text := strings.Replace(readFile(t, dir), "models:\n", "models:\n  slow: {model: demo, pace: 200ms}\n", 1)
@@ -64,7 +64,7 @@ func TestPage(t *testing.T) {
 // testdata/telling.mjs names what the page must say.
 func TestPageTells(t *testing.T) {
 	t.Parallel()
-	testshare.SkipUnless(t, 1, 2)
+	testshare.SkipUnless(t, 2, 4)
 	dir := writeDemo(t, "15ms", "runtime: {leaseTTL: 3s, sweep: 100ms, modelRetries: 0}\n")
 	models := failingModels(t)
 	text := strings.Replace(readFile(t, dir), "models:\n", "models:\n  slow: {model: demo, pace: 200ms}\n", 1)

@@ -8,12 +8,14 @@ import (
 	"testing"
 
 	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/internal/testshare"
 )
 
 // The example of a chat in React is built as its readers would build it, and used in
 // Chromium.
 func TestReactExample(t *testing.T) {
 	t.Parallel()
+	testshare.SkipUnless(t, 1, 4)
 	example := os.DirFS("../../examples/react-chat")
 	dir := filepath.Join(t.TempDir(), "app")
 	if err := os.CopyFS(dir, example); err != nil {

@@ -164,6 +164,7 @@ func TestUseChatAsItComes(t *testing.T) {
 // first script has the long conversation, and each continues in its own branch.
 func TestLongConversation(t *testing.T) {
 	t.Parallel()
+	testshare.SkipUnless(t, 0, 4)
 	server := startServer(t)
 	for _, version := range share(t, "5", "6", "7") {
 		t.Run("ai "+version, func(t *testing.T) {
@@ -174,6 +175,7 @@ func TestLongConversation(t *testing.T) {
 
 func TestBrowser(t *testing.T) {
 	t.Parallel()
+	testshare.SkipUnless(t, 3, 4)
 	path, env := testserver.Chromium(t)
 	play(t, "ai7", "browser.mjs", append(env, "CHROMIUM="+path)...)
 }

@@ -34,6 +34,7 @@ import (
 // when the faults are over.
 func TestAIMock(t *testing.T) {
 	t.Parallel()
+	testshare.SkipUnless(t, 2, 4)
 	mock := testserver.StartAIMock(t, encodeFixtures(t))
 	transport := &http.Transport{MaxIdleConnsPerHost: 16}
 	t.Cleanup(transport.CloseIdleConnections)

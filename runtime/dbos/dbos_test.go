@@ -49,7 +49,7 @@ func TestScenarios(t *testing.T) {
 				},
 			}
 			if !testshare.Soak() {
-				config.Every, config.First, config.SkipTimed = 16, runtimetest.Rotate(t, 16)+i, true // all of them take minutes
+				config.Every, config.First, config.SkipTimed = 32, runtimetest.Rotate(t, 32)+16*i, true // all of them take minutes
 			}
 			runtimetest.Run(t, config)
 		})

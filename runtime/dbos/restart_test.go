@@ -11,6 +11,7 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/internal/testbackend"
 	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/runtime/dbos"
 )
@@ -19,6 +20,7 @@ import (
 // under 50 turns that run, and starts it again: all complete.
 func TestPostgresRestarts(t *testing.T) {
 	t.Parallel()
+	testshare.SkipUnless(t, 1, 4)
 	const turns, steps = 50, 6
 	server := testserver.StartPostgres(t)
 	backend := testbackend.Open(t, server.URL()+"&schema=helix")

@@ -49,7 +49,7 @@ func TestScenarios(t *testing.T) {
 				},
 			}
 			if !testshare.Soak() {
-				config.Every, config.First, config.SkipTimed = 16, runtimetest.Rotate(t, 16), true // the server takes long
+				config.Every, config.First, config.SkipTimed = 32, runtimetest.Rotate(t, 32), true // the server takes long
 			}
 			runtimetest.Run(t, config)
 		})

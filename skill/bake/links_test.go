@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	"github.com/helixagents/helix/internal/gitserver"
+	"github.com/helixagents/helix/internal/testshare"
 )
 
 // A project may come from somebody else, with links in it. A sync neither writes to where they
 // lead, nor shows what is there.
 func TestLinksInTheProject(t *testing.T) {
 	t.Parallel()
+	testshare.SkipUnless(t, 2, 4)
 	server := gitserver.Start(t)
 	repo := server.Repository(t, "skills")
 	repo.Commit("main", pdf())

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/helixagents/helix/internal/gitserver"
+	"github.com/helixagents/helix/internal/testshare"
 )
 
 // market is a marketplace with its own repository.
@@ -61,6 +62,7 @@ func plugins(all ...fields) fields { return fields{"name": "market", "plugins": 
 // Plugins in the marketplace's own repository.
 func TestMarketplacePaths(t *testing.T) {
 	t.Parallel()
+	testshare.SkipUnless(t, 1, 4)
 	m := setupMarket(t)
 	m.files = gitserver.Files{
 		"plugins/deck/skills/slides/SKILL.md":    skillText("slides", "Slides"),
@@ -136,6 +138,7 @@ func TestMarketplacePaths(t *testing.T) {
 // Plugins in other repositories, by commit, by ref, and in a directory.
 func TestMarketplaceOtherRepository(t *testing.T) {
 	t.Parallel()
+	testshare.SkipUnless(t, 3, 4)
 	m := setupMarket(t)
 	other := m.server.Repository(t, "other")
 	first := other.Commit("main", gitserver.Files{"skills/pdf/SKILL.md": skillText("pdf", "First"), "in/side/skills/docx/SKILL.md": skillText("docx", "Docx")})
@@ -216,6 +219,7 @@ func TestMarketplaceMoved(t *testing.T) {
 // What the marketplace says of a plugin can change without another commit of the plugin.
 func TestMarketplaceSaysOtherwise(t *testing.T) {
 	t.Parallel()
+	testshare.SkipUnless(t, 0, 4)
 	m := setupMarket(t)
 	other := m.server.Repository(t, "other")
 	plugin := gitserver.Files{

@@ -5,11 +5,13 @@ import (
 	"testing"
 
 	"github.com/helixagents/helix/internal/gitserver"
+	"github.com/helixagents/helix/internal/testshare"
 )
 
 // A small pack with a large object does not fill the memory.
 func TestMemory(t *testing.T) {
 	t.Parallel()
+	testshare.SkipUnless(t, 2, 4)
 	server := gitserver.Start(t)
 	repo := server.Repository(t, "large")
 	repo.Commit("main", gitserver.Files{"large": gitserver.Text(strings.Repeat("x", 64<<20))})

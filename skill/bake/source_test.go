@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/internal/gitserver"
+	"github.com/helixagents/helix/internal/testshare"
 )
 
 // Every way to name a commit finds it.
@@ -253,6 +254,7 @@ func TestSkillsThatAreLinks(t *testing.T) {
 // A source is limited in files, bytes and depth.
 func TestLimits(t *testing.T) {
 	t.Parallel()
+	testshare.SkipUnless(t, 1, 4)
 	p := setup(t)
 	repo := p.server.Repository(t, "skills")
 	p.manifest(map[string]Source{"a": {Type: TypeGit, URL: repo.URL}})

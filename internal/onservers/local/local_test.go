@@ -40,7 +40,7 @@ func TestScenarios(t *testing.T) {
 				Snapshots:  testshare.Soak(),
 			}
 			if !testshare.Soak() {
-				config.Every, config.First, config.SkipTimed = 8, runtimetest.Rotate(t, 8)+i, true
+				config.Every, config.First, config.SkipTimed = 16, runtimetest.Rotate(t, 16)+8*i, true
 			}
 			runtimetest.Run(t, config)
 		})
