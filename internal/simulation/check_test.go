@@ -37,7 +37,9 @@ func (w *world) check() {
 		query.Cursor, more = page.Next, page.HasMore
 	}
 	for key, starts := range w.effects {
-		if !recorded[key] && !strings.HasPrefix(key, "look ") { // which may begin before the reply is stored
+		tool, call, _ := strings.Cut(key, " ")
+		id, _, _ := strings.Cut(call, "/")
+		if !recorded[key] && tool != "look" && !w.retried[rootOf(id)] { // looking may begin before the reply is stored
 			w.fail("%s was started by %s, and no transcript has it", key, starts[0].by)
 		}
 	}
@@ -156,8 +158,13 @@ func effectKey(id string, call *session.Part) string {
 
 // isStopped reports whether a person has stopped a run of a session, or of the one that called its agent.
 func (w *world) isStopped(id string) bool {
+	return slices.ContainsFunc(w.stops, func(s stop) bool { return s.session == rootOf(id) })
+}
+
+// rootOf returns the session whose run a sub-agent's session is part of.
+func rootOf(id string) string {
 	root, _, _ := strings.Cut(id, "-sub-")
-	return slices.ContainsFunc(w.stops, func(s stop) bool { return s.session == root })
+	return root
 }
 
 // checkNotes checks that there is one task of each run, and that it was carried out.
@@ -229,7 +236,7 @@ func (w *world) checkJudgements() {
 			continue
 		}
 		for _, id := range crash.sessions {
-			if strings.Contains(id, "-sub-") { // a sub-agent's is taken over with its caller's
+			if rootOf(id) != id { // a sub-agent's is taken over with its caller's
 				continue
 			}
 			if !slices.ContainsFunc(w.taken, func(t takeover) bool {

@@ -131,6 +131,9 @@ func (p *person) attend(ctx context.Context) {
 				return
 			}
 			p.w.count("crash loops")
+			p.w.mu.Lock()
+			p.w.retried[p.id] = true
+			p.w.mu.Unlock()
 			p.accept(ctx, "retry", func(ctx context.Context, x *process) error {
 				_, err := x.runtime.Retry(ctx, p.id, helix.RetryOptions{})
 				return err

@@ -21,7 +21,7 @@ import (
 
 var (
 	seedFlag    = flag.Uint64("seed", 0, "the seed of the only fleet to simulate; 0 means those of this commit")
-	minutesFlag = flag.Int("minutes", 10, "how many minutes of a fleet have faults")
+	minutesFlag = flag.Int("minutes", 5, "how many minutes of a fleet have faults")
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -70,7 +70,7 @@ func simulate(t *testing.T, seed uint64) {
 // live lets people and processes work until all is done.
 func (w *world) live() {
 	r := w.random("world", 0)
-	w.calm = r.IntN(4) == 0
+	w.calm = w.seed%3 == 0 // others excuse what a slow process may do
 	for place := range 2 + r.IntN(3) {
 		w.start(place, 0)
 	}
