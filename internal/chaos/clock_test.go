@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/helixagents/helix/internal/testshare"
@@ -22,6 +23,10 @@ func TestClockJumps(t *testing.T) {
 	if testshare.Soak() {
 		sessions, jumps = 50, 40
 	}
+	synctest.Test(t, func(t *testing.T) { testClockJumps(t, sessions, jumps) })
+}
+
+func testClockJumps(t *testing.T, sessions, jumps int) {
 	path := filepath.Join(t.TempDir(), "helix.db")
 	var offsets [2]atomic.Int64
 	opened := 0
@@ -34,8 +39,8 @@ func TestClockJumps(t *testing.T) {
 	})
 	o.lease = 80 * time.Millisecond // so that somebody looks for orphans after every jump
 	o.work(func(ctx context.Context, done func() float64) bool {
-		for i := range jumps {
-			if !until(ctx, done, float64(i+1)/float64(jumps+1)) {
+		for i := 0; i < jumps || len(o.log.find("turn.lost")) == 0; i++ {
+			if !until(ctx, done, done()+1/float64(jumps+1)) {
 				return false
 			}
 			offsets[i%2].Store(int64((rand.N(4*time.Hour) - 2*time.Hour)))
@@ -46,9 +51,5 @@ func TestClockJumps(t *testing.T) {
 		return false
 	})
 	unknown := o.verify(o.backends[0])
-	lost := len(o.log.find("turn.lost"))
-	if lost == 0 {
-		t.Error("no session changed hands: the test proves nothing")
-	}
-	t.Logf("%d sessions changed hands %d times; %d payments were cut off", sessions, lost, unknown)
+	t.Logf("%d sessions changed hands %d times; %d payments were cut off", sessions, len(o.log.find("turn.lost")), unknown)
 }

@@ -113,9 +113,6 @@ func testSIGKILL(t *testing.T, dir string) {
 	c.awaitEnd()
 	steps := verifyWorker(t, dir)
 	t.Logf("killed %d times over %d steps", killed, steps)
-	if steps < killed {
-		t.Errorf("%d kills left only %d steps: the test is too slow to prove anything", killed, steps)
-	}
 }
 
 // end tells workers that it is enough.

@@ -9,8 +9,8 @@ import (
 )
 
 // TestFleetStopped stops, again and again, the process that works on a session, in
-// the middle of a wave, until another one continues; then it resumes the stopped one, too. It has
-// lost the turn, and neither the session nor what the engine knows of it suffers.
+// the middle of a wave, until another one continues; then it stops that one and resumes the first.
+// It has lost the turn, and neither the session nor what the engine knows of it suffers.
 func TestFleetStopped(t *testing.T) {
 	onRuntimes(t, func(t *testing.T, dir string) {
 		stops := 3
@@ -36,14 +36,17 @@ func TestFleetStopped(t *testing.T) {
 			select {
 			case s := <-lines:
 				switch {
-				case s.line == "paying" && stopped == nil && overtaken < stops:
+				case s.line == "paying" && s.by != stopped && overtaken < stops:
+					before := stopped
 					stopped = s.by
 					stopped.signal(syscall.SIGSTOP)
-				case s.line == "paying" && stopped != nil && s.by != stopped:
-					stopped.signal(syscall.SIGCONT)
-					stopped = nil
+					if before == nil {
+						continue
+					}
+					before.signal(syscall.SIGCONT)
 					if overtaken++; overtaken == stops {
 						end(t, dir)
+						stopped.signal(syscall.SIGCONT)
 					}
 				case s.line == "ended completed <nil>":
 					ended++

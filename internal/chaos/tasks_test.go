@@ -99,9 +99,11 @@ func testTasksKilled(t *testing.T, dir string) {
 	if testshare.Soak() {
 		kills = 50
 	}
+	began := 0
 	for range kills {
 		c := startChild(t, "notes", dir)
 		for range 1 + rand.IntN(6) {
+			began++
 			if line := c.line(); line != "began" {
 				t.Fatalf("the process said %q", line)
 			}
@@ -154,8 +156,8 @@ func testTasksKilled(t *testing.T, dir string) {
 	if len(noted) != runs {
 		t.Errorf("there are lines of %d runs, and %d runs", len(noted), runs)
 	}
-	if runs < kills {
-		t.Errorf("%d kills left only %d runs: the test is too slow to prove anything", kills, runs)
+	if runs < began {
+		t.Errorf("%d runs began, and there are only %d", began, runs)
 	}
 	t.Logf("killed %d times over %d runs; %d of %d lines are repetitions", kills, runs, lines-len(runOf), lines)
 }
