@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -31,9 +32,6 @@ var duties = map[string][]string{
 	"hasty":  {"rush"},
 	"chief":  {"subagent__hasty"},
 }
-
-// patience is how long a call of rush waits for a person.
-const patience = time.Second
 
 // dutiful is a model that decides from the transcript alone, so that any process
 // continues where another was killed.
@@ -76,7 +74,7 @@ func deskAgents(dir string) map[string]*helix.Agent {
 			case "look":
 				tool.Approval = nil
 			case "rush":
-				tool.Deadline = patience
+				tool.Deadline = rushDeadline(dir)
 			}
 			a.Tools = append(a.Tools, tool)
 		}
@@ -86,6 +84,19 @@ func deskAgents(dir string) map[string]*helix.Agent {
 		agent(name)
 	}
 	return agents
+}
+
+// rushDeadline is how long a call of rush waits for a person, as the file "deadline" says.
+func rushDeadline(dir string) time.Duration {
+	raw, err := os.ReadFile(filepath.Join(dir, "deadline"))
+	if err != nil {
+		return 0
+	}
+	d, err := time.ParseDuration(string(raw))
+	if err != nil {
+		panic(err)
+	}
+	return d
 }
 
 func recorded(dir, tool string) helix.Callable {

@@ -119,7 +119,7 @@ func TestTemporalRestarted(t *testing.T) {
 	}
 	o := openOffice(t, sessions, steps, func() (store.Backend, error) { return open(dir) })
 	o.runtime = func(db store.Backend, agent *helix.Agent) (helix.Runtime, error) {
-		return startTemporal(c, "restarted", db, agent)
+		return temporal.New(temporalConfig(c, "restarted", db, agent))
 	}
 	o.work(func(ctx context.Context, done func() float64) bool {
 		if !until(ctx, done, 0.3) {

@@ -34,7 +34,7 @@ func TestMove(t *testing.T) {
 	on := func(name string, do func(ctx context.Context, rt helix.Runtime) (helix.Run, error)) *helix.Result {
 		t.Helper()
 		write(t, dir, "runtime", name+" "+runtimes[name](t))
-		rt, err := startRuntime(dir, db, agent)
+		rt, err := startRuntime(dir, db, agent, runtimesSweep)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,20 +108,20 @@ func TestMovedDeadline(t *testing.T) {
 			}
 			agent := &helix.Agent{
 				Name: "clerk", Model: scripted.New(scripted.Call("pick", struct{}{}), scripted.Text("Never mind.")).ByPosition(),
-				Tools: []helix.Tool{{Name: "pick", Execute: helix.OnClient[struct{}](), Deadline: 5 * time.Second}},
+				Tools: []helix.Tool{{Name: "pick", Execute: helix.OnClient[struct{}](), Deadline: time.Second}},
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			start := func(name string) helix.Runtime {
+			start := func(name string, sweep time.Duration) helix.Runtime {
 				write(t, dir, "runtime", name+" "+runtimes[name](t))
-				rt, err := startRuntime(dir, db, agent)
+				rt, err := startRuntime(dir, db, agent, sweep)
 				if err != nil {
 					t.Fatal(err)
 				}
 				return rt
 			}
 			const id = "moved"
-			rt := start(from)
+			rt := start(from, time.Hour) // it never sees that the deadline has passed
 			result, err := execute(ctx, rt, agent, helix.Input{SessionID: id, Message: helix.UserText("Pick.")})
 			if err != nil || !result.Status.Suspended() {
 				t.Fatalf("%+v, %v", result, err)
@@ -129,7 +129,7 @@ func TestMovedDeadline(t *testing.T) {
 			if err := rt.Shutdown(ctx); err != nil {
 				t.Fatal(err)
 			}
-			rt = start(to)
+			rt = start(to, runtimesSweep)
 			defer rt.Shutdown(ctx)
 			if !until(ctx, func() float64 { return completed(ctx, db, id) }, 1) {
 				t.Fatal("no process continued the session")

@@ -51,7 +51,7 @@ func patient(ctx context.Context, dir string) error {
 	}
 	defer db.Close()
 	agent := &helix.Agent{Name: "ward", Model: ward{}}
-	rt, err := startRuntime(dir, db, agent)
+	rt, err := startRuntime(dir, db, agent, runtimesSweep)
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,7 @@ import (
 const (
 	silence       = time.Second
 	runtimesLease = 500 * time.Millisecond
+	runtimesSweep = 100 * time.Millisecond
 )
 
 // runtimes are all of them, each with what a process has to be told to take part in
@@ -72,7 +73,7 @@ func write(t *testing.T, dir, file, text string) {
 }
 
 // startRuntime starts the runtime of a directory.
-func startRuntime(dir string, db store.Backend, agent *helix.Agent) (helix.Runtime, error) {
+func startRuntime(dir string, db store.Backend, agent *helix.Agent, sweep time.Duration) (helix.Runtime, error) {
 	raw, err := os.ReadFile(filepath.Join(dir, "runtime"))
 	if err != nil {
 		return nil, err
@@ -81,13 +82,15 @@ func startRuntime(dir string, db store.Backend, agent *helix.Agent) (helix.Runti
 	agents := []*helix.Agent{agent}
 	switch words[0] {
 	case local.Name:
-		return local.New(local.Config{Backend: db, Agents: agents, LeaseTTL: runtimesLease, Sweep: runtimesLease / 5})
+		return local.New(local.Config{Backend: db, Agents: agents, LeaseTTL: runtimesLease, Sweep: sweep})
 	case temporal.Name:
 		c, err := dialTemporal(words[1])
 		if err != nil {
 			return nil, err
 		}
-		rt, err := startTemporal(c, words[2], db, agent)
+		cfg := temporalConfig(c, words[2], db, agent)
+		cfg.Sweep = sweep
+		rt, err := temporal.New(cfg)
 		if err != nil {
 			c.Close()
 			return nil, err
@@ -95,7 +98,7 @@ func startRuntime(dir string, db store.Backend, agent *helix.Agent) (helix.Runti
 		return &dialled{rt, c}, nil
 	case dbos.Name:
 		return dbos.New(dbos.Config{
-			RuntimeOptions: helix.RuntimeOptions{Backend: db, Agents: agents, LeaseTTL: runtimesLease, Sweep: runtimesLease / 5},
+			RuntimeOptions: helix.RuntimeOptions{Backend: db, Agents: agents, LeaseTTL: runtimesLease, Sweep: sweep},
 			DatabaseURL:    words[1], Schema: words[2],
 		})
 	}
@@ -109,14 +112,10 @@ func dialTemporal(address string, options ...grpc.DialOption) (client.Client, er
 	})
 }
 
-func startTemporal(c client.Client, queue string, db store.Backend, agent *helix.Agent) (*temporal.Runtime, error) {
-	return temporal.New(temporalConfig(c, queue, db, agent))
-}
-
 func temporalConfig(c client.Client, queue string, db store.Backend, agent *helix.Agent) temporal.Config {
 	return temporal.Config{
 		RuntimeOptions: helix.RuntimeOptions{
-			Backend: db, Agents: []*helix.Agent{agent}, LeaseTTL: runtimesLease, Sweep: runtimesLease / 5,
+			Backend: db, Agents: []*helix.Agent{agent}, LeaseTTL: runtimesLease, Sweep: runtimesSweep,
 		},
 		Client: c, TaskQueue: queue, WorkerTimeout: silence,
 	}

@@ -50,7 +50,7 @@ func fleet(ctx context.Context, dir string) error {
 	}
 	defer db.Close()
 	agent := fleetAgent(dir)
-	rt, err := startRuntime(dir, db, agent)
+	rt, err := startRuntime(dir, db, agent, runtimesSweep)
 	if err != nil {
 		return err
 	}
