@@ -56,7 +56,7 @@ func testRollingDeploy(t *testing.T, address string, next func(*testing.T, strin
 			return false
 		}
 		var err error
-		if late, err = backend.Open(address, nil); err != nil {
+		if late, err = opener(address)(); err != nil {
 			t.Errorf("open the newer database: %v", err)
 			return false
 		}

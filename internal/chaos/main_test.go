@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/internal/backend"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testbackend"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/internal/testshare"
@@ -133,7 +134,7 @@ func open(dir string) (store.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return backend.Open(string(address), nil)
+	return backend.OpenWithin(eventually.Patience, string(address), nil)
 }
 
 // openFor opens the store for the test itself.

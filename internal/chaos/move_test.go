@@ -8,6 +8,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/enginetest"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -38,7 +39,7 @@ func TestMove(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), eventually.Patience)
 		defer cancel()
 		defer rt.Shutdown(ctx)
 		run, err := do(ctx, rt)
@@ -110,7 +111,7 @@ func TestMovedDeadline(t *testing.T) {
 				Name: "clerk", Model: scripted.New(scripted.Call("pick", struct{}{}), scripted.Text("Never mind.")).ByPosition(),
 				Tools: []helix.Tool{{Name: "pick", Execute: helix.OnClient[struct{}](), Deadline: time.Second}},
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), eventually.Patience)
 			defer cancel()
 			start := func(name string, sweep time.Duration) helix.Runtime {
 				write(t, dir, "runtime", name+" "+runtimes[name](t))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/session"
@@ -60,7 +61,7 @@ func openOffice(t *testing.T, sessions, steps int, open func() (store.Backend, e
 // done. When it returns true everybody leaves, whatever is unfinished.
 func (o *office) work(disturb func(ctx context.Context, done func() float64) (leave bool)) {
 	o.t.Helper()
-	limit := 5 * time.Minute
+	limit := eventually.Patience
 	if testshare.Soak() {
 		limit = 30 * time.Minute
 	}

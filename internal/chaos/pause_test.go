@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testshare"
 )
 
@@ -43,7 +44,7 @@ func testSIGSTOP(t *testing.T, dir string) {
 	end(t, dir)
 	for i, w := range workers {
 		for {
-			line := await(t, lines[i])
+			line := eventually.Receive(t, "a worker ends", lines[i])
 			if line == "ended completed <nil>" {
 				break
 			}
@@ -92,18 +93,6 @@ func (c *child) signal(s syscall.Signal) {
 	}
 }
 
-// await is the next line of a worker.
-func await(t *testing.T, lines <-chan string) string {
-	t.Helper()
-	select {
-	case line := <-lines:
-		return line
-	case <-time.After(time.Minute):
-		t.Fatal("no worker says anything any more")
-		return ""
-	}
-}
-
 // whoWorks is the worker that is asking its model.
 func whoWorks(t *testing.T, lines [2]chan string) int {
 	t.Helper()
@@ -114,7 +103,7 @@ func whoWorks(t *testing.T, lines [2]chan string) int {
 		return 0
 	case <-lines[1]:
 		return 1
-	case <-time.After(time.Minute):
+	case <-time.After(eventually.Patience):
 		t.Fatal("no worker works")
 		return 0
 	}

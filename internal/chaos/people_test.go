@@ -218,22 +218,18 @@ func testKilledTrees(t *testing.T, dir string) {
 // settled waits until nothing of a session runs or is left to be closed.
 func settled(t *testing.T, db store.Backend, id string) *session.State {
 	t.Helper()
-	ctx := t.Context()
-	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); time.Sleep(2 * time.Millisecond) {
-		run, err := db.Sessions().CurrentRun(ctx, id)
+	var state *session.State
+	eventually.Poll(t, id+" comes to an end", func() bool {
+		run, err := db.Sessions().CurrentRun(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		state, err := db.Sessions().Load(ctx, id)
-		if err != nil {
+		if state, err = db.Sessions().Load(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
-		if run.Status.Ended() && !state.ClosePending && state.CurrentRunID == run.ID {
-			return state
-		}
-	}
-	t.Fatalf("%s does not come to an end", id)
-	return nil
+		return run.Status.Ended() && !state.ClosePending && state.CurrentRunID == run.ID
+	})
+	return state
 }
 
 // TestDeadlinesOutlast leaves sessions that wait, one of them for its sub-agent,
@@ -245,26 +241,16 @@ func testDeadlinesOutlast(t *testing.T, dir string) {
 	ctx := t.Context()
 	db := openFor(t, dir)
 	owners, deadline := leaveWaiting(t, db, dir)
-	for {
+	eventually.Poll(t, "the deadline passes", func() bool {
 		now, err := db.Sessions().Now(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if now.After(deadline) {
-			break
-		}
-		time.Sleep(5 * time.Millisecond) // nobody but time can end this
-	}
+		return now.After(deadline)
+	})
 	startChild(t, "desk", dir)
 	for id, owner := range owners {
-		for limit := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
-			if settled(t, db, id).Status == session.Completed {
-				break
-			}
-			if time.Now().After(limit) {
-				t.Fatalf("%s still waits", id)
-			}
-		}
+		eventually.Poll(t, id+" completes", func() bool { return settled(t, db, id).Status == session.Completed })
 		messages, err := db.Sessions().AllMessages(ctx, owner)
 		if err != nil {
 			t.Fatal(err)

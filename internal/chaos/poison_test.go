@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
 )
 
 // poisonSession is the one whose model call ends the process, innocents the others.
@@ -92,7 +94,7 @@ func TestPoison(t *testing.T) {
 				defer close(gone)
 				_ = c.cmd.Wait() // how it ended the sessions tell
 			}()
-			if awaitWard(t, dir, gone) {
+			if awaitWard(t, db, gone) {
 				end(t, dir)
 				<-gone
 				break
@@ -119,25 +121,21 @@ func TestPoison(t *testing.T) {
 }
 
 // awaitWard waits until no session runs any more, or the process is gone.
-func awaitWard(t *testing.T, dir string, gone <-chan struct{}) bool {
+func awaitWard(t *testing.T, db store.Backend, gone <-chan struct{}) bool {
 	t.Helper()
-	db := openFor(t, dir)
-	timeout := time.After(2 * time.Minute)
-	for {
+	over := false
+	eventually.Poll(t, "the process or its sessions end", func() bool {
 		select {
 		case <-gone:
-			return false
-		case <-timeout:
-			t.Fatal("the process neither ends nor gets anywhere")
-		case <-time.After(50 * time.Millisecond):
+			return true
+		default:
 		}
-		over := true
+		over = true
 		for _, id := range wardSessions() {
 			run, err := db.Sessions().CurrentRun(t.Context(), id)
 			over = over && err == nil && run.Status.Ended()
 		}
-		if over {
-			return true
-		}
-	}
+		return over
+	})
+	return over
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/session"
@@ -136,15 +137,14 @@ func testQuestionKilled(t *testing.T, dir string) {
 	first.awaitRunning()
 	sessions := openFor(t, dir).Sessions()
 	var asked []session.Waiting
-	for deadline := time.Now().Add(time.Minute); len(asked) == 0; time.Sleep(5 * time.Millisecond) {
+	eventually.Poll(t, "a question is asked", func() bool {
 		page, err := sessions.Waiting(t.Context(), session.WaitingQuery{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if asked = page.Items; time.Now().After(deadline) {
-			t.Fatal("nothing was asked")
-		}
-	}
+		asked = page.Items
+		return len(asked) > 0
+	})
 	first.kill()
 	end(t, dir)
 	second := startChild(t, "answerer", dir)

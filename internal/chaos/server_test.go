@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/internal/backend"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/faultproxy"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/internal/testshare"
@@ -62,7 +63,7 @@ func through(t *testing.T, s *testserver.Server, p *faultproxy.Proxy) string {
 
 // opener opens the backend at an address.
 func opener(address string) func() (store.Backend, error) {
-	return func() (store.Backend, error) { return backend.Open(address, nil) }
+	return func() (store.Backend, error) { return backend.OpenWithin(eventually.Patience, address, nil) }
 }
 
 // commitKey is the key of an effect that commits, as it goes over the wire.

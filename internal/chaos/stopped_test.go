@@ -3,8 +3,8 @@ package chaos
 import (
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testshare"
 )
 
@@ -31,30 +31,25 @@ func TestFleetStopped(t *testing.T) {
 		}
 		var stopped *child
 		overtaken, ended := 0, 0
-		timeout := time.After(5 * time.Minute)
 		for ended < 2 {
-			select {
-			case s := <-lines:
-				switch {
-				case s.line == "paying" && s.by != stopped && overtaken < stops:
-					before := stopped
-					stopped = s.by
-					stopped.signal(syscall.SIGSTOP)
-					if before == nil {
-						continue
-					}
-					before.signal(syscall.SIGCONT)
-					if overtaken++; overtaken == stops {
-						end(t, dir)
-						stopped.signal(syscall.SIGCONT)
-					}
-				case s.line == "ended completed <nil>":
-					ended++
-				case s.line != "running" && s.line != "paying":
-					t.Fatalf("after %d stops a process said %q", overtaken, s.line)
+			s := eventually.Receive(t, "the turn ends", lines)
+			switch {
+			case s.line == "paying" && s.by != stopped && overtaken < stops:
+				before := stopped
+				stopped = s.by
+				stopped.signal(syscall.SIGSTOP)
+				if before == nil {
+					continue
 				}
-			case <-timeout:
-				t.Fatalf("the turn did not end after %d stops", overtaken)
+				before.signal(syscall.SIGCONT)
+				if overtaken++; overtaken == stops {
+					end(t, dir)
+					stopped.signal(syscall.SIGCONT)
+				}
+			case s.line == "ended completed <nil>":
+				ended++
+			case s.line != "running" && s.line != "paying":
+				t.Fatalf("after %d stops a process said %q", overtaken, s.line)
 			}
 		}
 		steps, unknown := verifyClerk(t, openFor(t, dir), killSession, startedCalls(t, dir))

@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/session"
 )
@@ -89,28 +89,23 @@ func TestFleetKilled(t *testing.T) {
 		start()
 		start()
 		killed, dead := 0, map[*child]bool{}
-		timeout := time.After(5 * time.Minute)
 		ended := false
 		for !ended {
-			select {
-			case s := <-lines:
-				switch {
-				case dead[s.by]:
-				case s.line == "paying" && killed < kills:
-					killed++
-					dead[s.by] = true
-					s.by.kill()
-					if killed == kills {
-						end(t, dir)
-					}
-					start()
-				case s.line == "ended completed <nil>":
-					ended = true
-				case s.line != "running" && s.line != "paying":
-					t.Fatalf("after %d kills a process said %q", killed, s.line)
+			s := eventually.Receive(t, "the turn ends", lines)
+			switch {
+			case dead[s.by]:
+			case s.line == "paying" && killed < kills:
+				killed++
+				dead[s.by] = true
+				s.by.kill()
+				if killed == kills {
+					end(t, dir)
 				}
-			case <-timeout:
-				t.Fatalf("the turn did not end after %d kills", killed)
+				start()
+			case s.line == "ended completed <nil>":
+				ended = true
+			case s.line != "running" && s.line != "paying":
+				t.Fatalf("after %d kills a process said %q", killed, s.line)
 			}
 		}
 		steps, unknown := verifyClerk(t, openFor(t, dir), killSession, startedCalls(t, dir))
