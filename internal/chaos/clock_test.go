@@ -37,7 +37,7 @@ func testClockJumps(t *testing.T, sessions, jumps int) {
 			Path: path, Clock: func() time.Time { return time.Now().Add(time.Duration(offset.Load())) },
 		})
 	})
-	o.lease = 80 * time.Millisecond // so that somebody looks for orphans after every jump
+	o.sweep = sweep // somebody looks for orphans after every jump
 	o.work(func(ctx context.Context, done func() float64) bool {
 		for i := 0; i < jumps || len(o.log.find("turn.lost")) == 0; i++ {
 			if !until(ctx, done, done()+1/float64(jumps+1)) {

@@ -114,11 +114,7 @@ func recorded(dir, tool string) helix.Callable {
 
 // desk carries out orders from its standard input, and takes over what other desks
 // have left, once their leases have expired.
-func desk(lease time.Duration) func(ctx context.Context, dir string) error {
-	return func(ctx context.Context, dir string) error { return serve(ctx, dir, lease) }
-}
-
-func serve(ctx context.Context, dir string, lease time.Duration) error {
+func desk(ctx context.Context, dir string) error {
 	db, err := open(dir)
 	if err != nil {
 		return err
@@ -129,7 +125,7 @@ func serve(ctx context.Context, dir string, lease time.Duration) error {
 	for _, agent := range agents {
 		all = append(all, agent)
 	}
-	rt, err := local.New(local.Config{Backend: db, Agents: all, LeaseTTL: lease, Sweep: killLease / 5})
+	rt, err := local.New(local.Config{Backend: db, Agents: all, LeaseTTL: lease, Sweep: sweep})
 	if err != nil {
 		return err
 	}

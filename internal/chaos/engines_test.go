@@ -47,7 +47,7 @@ func beginner(ctx context.Context, dir string) error {
 		return err
 	}
 	agent := fleetAgent(dir)
-	cfg := temporalConfig(c, words[2], db, agent)
+	cfg := temporalConfig(c, words[2], options(db, agent))
 	cfg.NoWorker = slices.Contains(words, "noworker")
 	rt, err := temporal.New(cfg)
 	if err != nil {
@@ -82,6 +82,7 @@ func testNeverStarted(t *testing.T, kind string) {
 	}
 	c.kill()
 	db := openFor(t, dir)
+	endLeases(t, db)
 	run, err := db.Sessions().CurrentRun(t.Context(), killSession)
 	if err != nil || run.Status != session.RunRunning {
 		t.Fatalf("the turn is not open: %+v, %v", run, err)
@@ -119,7 +120,7 @@ func TestTemporalRestarted(t *testing.T) {
 	}
 	o := openOffice(t, sessions, steps, func() (store.Backend, error) { return open(dir) })
 	o.runtime = func(db store.Backend, agent *helix.Agent) (helix.Runtime, error) {
-		return temporal.New(temporalConfig(c, "restarted", db, agent))
+		return temporal.New(temporalConfig(c, "restarted", options(db, agent)))
 	}
 	o.work(func(ctx context.Context, done func() float64) bool {
 		if !until(ctx, done, 0.3) {

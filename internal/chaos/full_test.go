@@ -28,9 +28,9 @@ func TestFullSQLite(t *testing.T) {
 		return sqlite.OpenConfig(sqlite.Config{Path: path, MaxSize: int64(sessions*steps) * 3000})
 	})
 	o.work(func(ctx context.Context, done func() float64) bool {
-		return until(ctx, func() float64 { return float64(len(o.log.find("is full"))) }, 10)
+		return until(ctx, func() float64 { return float64(len(o.log.find("effect.", "is full"))) }, 10)
 	})
-	shown := o.log.find("is full")
+	shown := o.log.find("effect.", "is full")
 	if len(shown) == 0 {
 		t.Fatal("no process noticed that the file is full")
 	}
@@ -47,6 +47,7 @@ func TestFullSQLite(t *testing.T) {
 		t.Cleanup(func() { _ = roomy.Close() })
 		o.backends[i] = roomy
 	}
+	endLeases(t, o.backends[0])
 	o.work(nothing)
 	t.Logf("all are done; %d payments were cut off", o.verify(o.backends[0]))
 }
@@ -81,12 +82,12 @@ func TestFullRedis(t *testing.T) {
 	o.work(func(ctx context.Context, done func() float64) bool {
 		if until(ctx, done, 0.3) {
 			limit(used())
-			until(ctx, func() float64 { return float64(len(o.log.find("maxmemory"))) }, 10)
+			until(ctx, func() float64 { return float64(len(o.log.find("effect.", "maxmemory"))) }, 10)
 			limit(0)
 		}
 		return false
 	})
-	said := o.log.find("maxmemory")
+	said := o.log.find("effect.", "maxmemory")
 	if len(said) == 0 {
 		t.Fatal("no process noticed that the memory is full")
 	}

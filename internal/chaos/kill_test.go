@@ -15,10 +15,7 @@ import (
 	"github.com/helixagents/helix/runtime/local"
 )
 
-const (
-	killSession = "long"
-	killLease   = 150 * time.Millisecond
-)
+const killSession = "long"
 
 // workerAgent is a clerk that works until the file "enough" exists and says so
 // whenever it is asked.
@@ -50,7 +47,7 @@ func worker(ctx context.Context, dir string) error {
 	defer db.Close()
 	agent := workerAgent(dir)
 	rt, err := local.New(local.Config{
-		Backend: db, Agents: []*helix.Agent{agent}, LeaseTTL: killLease, Sweep: killLease / 5,
+		Backend: db, Agents: []*helix.Agent{agent}, LeaseTTL: lease, Sweep: sweep,
 	})
 	if err != nil {
 		return err
@@ -86,6 +83,7 @@ func testSIGKILL(t *testing.T, dir string) {
 	if testshare.Soak() {
 		kills = 60
 	}
+	db := openFor(t, dir)
 	killed, before := 0, 2
 	for killed < kills {
 		c := startChild(t, "worker", dir)
@@ -105,6 +103,7 @@ func testSIGKILL(t *testing.T, dir string) {
 		}
 		time.Sleep(time.Duration(rand.Int64N(int64(8 * time.Millisecond))))
 		c.kill()
+		endLeases(t, db)
 		killed++
 	}
 	end(t, dir)

@@ -34,8 +34,7 @@ var parts = map[string]func(ctx context.Context, dir string) error{
 	"beginner": beginner,
 	"patient":  patient,
 	"racer":    racer,
-	"desk":     desk(30 * time.Second),
-	"mortal":   desk(killLease),
+	"desk":     desk,
 }
 
 func TestMain(m *testing.M) {

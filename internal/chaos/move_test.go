@@ -35,7 +35,7 @@ func TestMove(t *testing.T) {
 	on := func(name string, do func(ctx context.Context, rt helix.Runtime) (helix.Run, error)) *helix.Result {
 		t.Helper()
 		write(t, dir, "runtime", name+" "+runtimes[name](t))
-		rt, err := startRuntime(dir, db, agent, runtimesSweep)
+		rt, err := startRuntime(dir, options(db, agent))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,16 +113,18 @@ func TestMovedDeadline(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), eventually.Patience)
 			defer cancel()
-			start := func(name string, sweep time.Duration) helix.Runtime {
+			start := func(name string, opts helix.RuntimeOptions) helix.Runtime {
 				write(t, dir, "runtime", name+" "+runtimes[name](t))
-				rt, err := startRuntime(dir, db, agent, sweep)
+				rt, err := startRuntime(dir, opts)
 				if err != nil {
 					t.Fatal(err)
 				}
 				return rt
 			}
 			const id = "moved"
-			rt := start(from, time.Hour) // it never sees that the deadline has passed
+			blind := options(db, agent)
+			blind.Sweep = time.Hour // it does not see that the deadline has passed
+			rt := start(from, blind)
 			result, err := execute(ctx, rt, agent, helix.Input{SessionID: id, Message: helix.UserText("Pick.")})
 			if err != nil || !result.Status.Suspended() {
 				t.Fatalf("%+v, %v", result, err)
@@ -130,7 +132,7 @@ func TestMovedDeadline(t *testing.T) {
 			if err := rt.Shutdown(ctx); err != nil {
 				t.Fatal(err)
 			}
-			rt = start(to, runtimesSweep)
+			rt = start(to, options(db, agent))
 			defer rt.Shutdown(ctx)
 			if !until(ctx, func() float64 { return completed(ctx, db, id) }, 1) {
 				t.Fatal("no process continued the session")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,7 +27,7 @@ type office struct {
 	t        *testing.T
 	sessions int
 	steps    int // of each session at least, without the last, which answers
-	lease    time.Duration
+	sweep    time.Duration
 	// runtime starts one of the runtimes; by default a local one.
 	runtime func(db store.Backend, agent *helix.Agent) (helix.Runtime, error)
 
@@ -43,7 +44,7 @@ type office struct {
 // openOffice makes an office on a store that is opened once for each runtime.
 func openOffice(t *testing.T, sessions, steps int, open func() (store.Backend, error)) *office {
 	t.Helper()
-	o := &office{t: t, sessions: sessions, steps: steps, lease: 3 * time.Second, starts: map[string]int{}}
+	o := &office{t: t, sessions: sessions, steps: steps, sweep: 500 * time.Millisecond, starts: map[string]int{}}
 	o.runtime = o.local
 	for range 2 {
 		db, err := open()
@@ -111,7 +112,7 @@ func (o *office) work(disturb func(ctx context.Context, done func() float64) (le
 
 func (o *office) local(db store.Backend, agent *helix.Agent) (helix.Runtime, error) {
 	return local.New(local.Config{
-		Backend: db, Agents: []*helix.Agent{agent}, LeaseTTL: o.lease, Sweep: o.lease / 4, Logger: slog.New(&o.log),
+		Backend: db, Agents: []*helix.Agent{agent}, LeaseTTL: lease, Sweep: o.sweep, Logger: slog.New(&o.log),
 	})
 }
 
@@ -211,13 +212,13 @@ func (j *journal) tail(n int) string {
 	return strings.Join(j.lines[max(0, len(j.lines)-n):], "\n")
 }
 
-// find is the lines that have a text in them.
-func (j *journal) find(text string) []string {
+// find is the lines that have all the texts in them.
+func (j *journal) find(texts ...string) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var found []string
 	for _, line := range j.lines {
-		if strings.Contains(line, text) {
+		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
 			found = append(found, line)
 		}
 	}

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"context"
 	"math/rand/v2"
 	"syscall"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testshare"
+	"github.com/helixagents/helix/store"
 )
 
 // TestSIGSTOP stops the process that holds the lease for longer than the lease
@@ -20,6 +22,7 @@ func testSIGSTOP(t *testing.T, dir string) {
 	if testshare.Soak() {
 		rounds = 25
 	}
+	db := openFor(t, dir)
 	workers := [2]*child{startChild(t, "worker", dir), startChild(t, "worker", dir)}
 	for _, w := range workers {
 		w.awaitRunning()
@@ -34,7 +37,7 @@ func testSIGSTOP(t *testing.T, dir string) {
 		time.Sleep(rand.N(5 * time.Millisecond))
 		workers[holder].signal(syscall.SIGSTOP)
 		drain(lines[holder])
-		if progresses(lines[1-holder]) {
+		if overtakes(t, db, lines[1-holder], time.Duration(try+1)*500*time.Millisecond) {
 			overtaken++
 		} else if try > 20*rounds {
 			t.Fatal("no process takes a stopped process's session over")
@@ -56,14 +59,20 @@ func testSIGSTOP(t *testing.T, dir string) {
 	verifyWorker(t, dir)
 }
 
-// progresses reports whether a worker does some steps. It need not: a process that was
-// stopped while it wrote to a SQLite file keeps the file locked.
-func progresses(lines <-chan string) bool {
-	limit := time.After(20 * killLease)
+// overtakes ends the lease of a process that is stopped, and reports whether the other one does
+// some steps then. It need not: a process that was stopped while it wrote to a SQLite file keeps
+// the file locked.
+func overtakes(t *testing.T, db store.Backend, lines <-chan string, limit time.Duration) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	if err := tryEndLeases(ctx, db); err != nil {
+		return false
+	}
 	for range 3 {
 		select {
 		case <-lines:
-		case <-limit:
+		case <-ctx.Done():
 			return false
 		}
 	}

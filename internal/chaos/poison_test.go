@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/runtime/temporal"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 )
@@ -53,7 +55,7 @@ func patient(ctx context.Context, dir string) error {
 	}
 	defer db.Close()
 	agent := &helix.Agent{Name: "ward", Model: ward{}}
-	rt, err := startRuntime(dir, db, agent, runtimesSweep)
+	rt, err := startRuntime(dir, options(db, agent))
 	if err != nil {
 		return err
 	}
@@ -99,6 +101,7 @@ func TestPoison(t *testing.T) {
 				<-gone
 				break
 			}
+			endLeases(t, db)
 			kills++
 		}
 		for _, id := range wardSessions() {
@@ -113,8 +116,12 @@ func TestPoison(t *testing.T) {
 				t.Errorf("session %s is %s: %v", id, state.Status, state.Error)
 			}
 		}
-		if kills == 0 {
-			t.Error("the poison ended no process")
+		least := 4
+		if strings.HasSuffix(t.Name(), temporal.Name) {
+			least = 1 // Temporal also takes a process for dead that is too slow
+		}
+		if kills < least {
+			t.Errorf("the run failed after the poison had ended %d processes, want %d", kills, least)
 		}
 		t.Logf("the poison ended %d processes", kills)
 	})

@@ -74,7 +74,7 @@ func startAsking(dir string) (rt *local.Runtime, agent *helix.Agent, stop func(c
 		return nil, nil, nil, err
 	}
 	agent = askingAgent(dir)
-	rt, err = local.New(local.Config{Backend: db, Agents: []*helix.Agent{agent}, LeaseTTL: killLease, Sweep: killLease / 5})
+	rt, err = local.New(local.Config{Backend: db, Agents: []*helix.Agent{agent}, LeaseTTL: lease, Sweep: sweep})
 	if err != nil {
 		_ = db.Close()
 		return nil, nil, nil, err
@@ -135,7 +135,8 @@ func TestQuestionKilled(t *testing.T) { onStores(t, testQuestionKilled) }
 func testQuestionKilled(t *testing.T, dir string) {
 	first := startChild(t, "asker", dir)
 	first.awaitRunning()
-	sessions := openFor(t, dir).Sessions()
+	db := openFor(t, dir)
+	sessions := db.Sessions()
 	var asked []session.Waiting
 	eventually.Poll(t, "a question is asked", func() bool {
 		page, err := sessions.Waiting(t.Context(), session.WaitingQuery{})
@@ -146,6 +147,7 @@ func testQuestionKilled(t *testing.T, dir string) {
 		return len(asked) > 0
 	})
 	first.kill()
+	endLeases(t, db)
 	end(t, dir)
 	second := startChild(t, "answerer", dir)
 	if line := second.line(); line != "ended completed <nil>" {

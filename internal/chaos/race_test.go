@@ -97,7 +97,7 @@ func racer(ctx context.Context, dir string) error {
 	}
 	defer db.Close()
 	agent := &helix.Agent{Name: "racer", Model: gated{dir}}
-	rt, err := local.New(local.Config{Backend: db, Agents: []*helix.Agent{agent}})
+	rt, err := local.New(local.Config{Backend: db, Agents: []*helix.Agent{agent}, LeaseTTL: lease})
 	if err != nil {
 		return err
 	}

@@ -24,12 +24,8 @@ import (
 	"github.com/helixagents/helix/store"
 )
 
-// A process of a test that is silent for this long is taken for dead.
-const (
-	silence       = time.Second
-	runtimesLease = 500 * time.Millisecond
-	runtimesSweep = 100 * time.Millisecond
-)
+// silence is how long a process may be silent before Temporal takes it for dead.
+const silence = time.Second
 
 // runtimes are all of them, each with what a process has to be told to take part in
 // a test's.
@@ -72,35 +68,34 @@ func write(t *testing.T, dir, file, text string) {
 	}
 }
 
+// options are those of a process that takes part in a test.
+func options(db store.Backend, agent *helix.Agent) helix.RuntimeOptions {
+	return helix.RuntimeOptions{Backend: db, Agents: []*helix.Agent{agent}, LeaseTTL: lease, Heartbeat: heartbeat, Sweep: sweep}
+}
+
 // startRuntime starts the runtime of a directory.
-func startRuntime(dir string, db store.Backend, agent *helix.Agent, sweep time.Duration) (helix.Runtime, error) {
+func startRuntime(dir string, opts helix.RuntimeOptions) (helix.Runtime, error) {
 	raw, err := os.ReadFile(filepath.Join(dir, "runtime"))
 	if err != nil {
 		return nil, err
 	}
 	words := strings.Fields(string(raw))
-	agents := []*helix.Agent{agent}
 	switch words[0] {
 	case local.Name:
-		return local.New(local.Config{Backend: db, Agents: agents, LeaseTTL: runtimesLease, Sweep: sweep})
+		return local.New(opts)
 	case temporal.Name:
 		c, err := dialTemporal(words[1])
 		if err != nil {
 			return nil, err
 		}
-		cfg := temporalConfig(c, words[2], db, agent)
-		cfg.Sweep = sweep
-		rt, err := temporal.New(cfg)
+		rt, err := temporal.New(temporalConfig(c, words[2], opts))
 		if err != nil {
 			c.Close()
 			return nil, err
 		}
 		return &dialled{rt, c}, nil
 	case dbos.Name:
-		return dbos.New(dbos.Config{
-			RuntimeOptions: helix.RuntimeOptions{Backend: db, Agents: agents, LeaseTTL: runtimesLease, Sweep: sweep},
-			DatabaseURL:    words[1], Schema: words[2],
-		})
+		return dbos.New(dbos.Config{RuntimeOptions: opts, DatabaseURL: words[1], Schema: words[2]})
 	}
 	return nil, fmt.Errorf("no runtime %q", words[0])
 }
@@ -112,13 +107,8 @@ func dialTemporal(address string, options ...grpc.DialOption) (client.Client, er
 	})
 }
 
-func temporalConfig(c client.Client, queue string, db store.Backend, agent *helix.Agent) temporal.Config {
-	return temporal.Config{
-		RuntimeOptions: helix.RuntimeOptions{
-			Backend: db, Agents: []*helix.Agent{agent}, LeaseTTL: runtimesLease, Sweep: runtimesSweep,
-		},
-		Client: c, TaskQueue: queue, WorkerTimeout: silence,
-	}
+func temporalConfig(c client.Client, queue string, opts helix.RuntimeOptions) temporal.Config {
+	return temporal.Config{RuntimeOptions: opts, Client: c, TaskQueue: queue, WorkerTimeout: silence}
 }
 
 // dialled closes its client, too.

@@ -17,7 +17,7 @@ func TestFleetStopped(t *testing.T) {
 		if testshare.Soak() {
 			stops = 20
 		}
-		lines := make(chan said, 1000)
+		db, lines := openFor(t, dir), make(chan said, 1000)
 		for range 2 {
 			c := startChild(t, "fleet", dir)
 			done := make(chan struct{})
@@ -38,6 +38,7 @@ func TestFleetStopped(t *testing.T) {
 				before := stopped
 				stopped = s.by
 				stopped.signal(syscall.SIGSTOP)
+				endLeases(t, db)
 				if before == nil {
 					continue
 				}
@@ -52,7 +53,7 @@ func TestFleetStopped(t *testing.T) {
 				t.Fatalf("after %d stops a process said %q", overtaken, s.line)
 			}
 		}
-		steps, unknown := verifyClerk(t, openFor(t, dir), killSession, startedCalls(t, dir))
+		steps, unknown := verifyClerk(t, db, killSession, startedCalls(t, dir))
 		t.Logf("overtaken %d times over %d steps; %d payments were cut off and answered as unknown", overtaken, steps, unknown)
 	})
 }

@@ -55,8 +55,8 @@ func notes(ctx context.Context, dir string) error {
 		Name: "clerk", Model: scripted.New(scripted.Text("Done.")).ByPosition(), Extensions: []helix.Extension{notary{dir}},
 	}
 	rt, err := local.New(local.Config{
-		Backend: db, Agents: []*helix.Agent{agent}, LeaseTTL: killLease, Sweep: killLease / 5,
-		Tasks: helix.TaskOptions{Poll: 20 * time.Millisecond, Hold: 300 * time.Millisecond, Backoff: 10 * time.Millisecond, Workers: 2},
+		Backend: db, Agents: []*helix.Agent{agent}, LeaseTTL: lease, Sweep: sweep,
+		Tasks: helix.TaskOptions{Poll: 20 * time.Millisecond, Hold: lease, Backoff: 10 * time.Millisecond, Workers: 2},
 	})
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func testTasksKilled(t *testing.T, dir string) {
 	if testshare.Soak() {
 		kills = 50
 	}
-	began := 0
+	db, began := openFor(t, dir), 0
 	for range kills {
 		c := startChild(t, "notes", dir)
 		for range 1 + rand.IntN(6) {
@@ -110,6 +110,8 @@ func testTasksKilled(t *testing.T, dir string) {
 		}
 		time.Sleep(time.Duration(rand.Int64N(int64(20 * time.Millisecond)))) // anywhere in a run or a task
 		c.kill()
+		endLeases(t, db)
+		endHolds(t, db)
 	}
 	end(t, dir)
 	c := startChild(t, "notes", dir)
@@ -131,7 +133,7 @@ func testTasksKilled(t *testing.T, dir string) {
 		}
 	}
 	runs := 0
-	sessions := openFor(t, dir).Sessions()
+	sessions := db.Sessions()
 	for query := (session.Query{PageRequest: session.PageRequest{Limit: session.MaxPageSize}}); ; {
 		page, err := sessions.List(t.Context(), query)
 		if err != nil {

@@ -50,7 +50,7 @@ func fleet(ctx context.Context, dir string) error {
 	}
 	defer db.Close()
 	agent := fleetAgent(dir)
-	rt, err := startRuntime(dir, db, agent, runtimesSweep)
+	rt, err := startRuntime(dir, options(db, agent))
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func TestFleetKilled(t *testing.T) {
 		if testshare.Soak() {
 			kills = 20
 		}
-		lines := make(chan said, 100)
+		db, lines := openFor(t, dir), make(chan said, 100)
 		var readers []chan struct{}
 		start := func() {
 			c := startChild(t, "fleet", dir)
@@ -98,6 +98,7 @@ func TestFleetKilled(t *testing.T) {
 				killed++
 				dead[s.by] = true
 				s.by.kill()
+				endLeases(t, db)
 				if killed == kills {
 					end(t, dir)
 				}
@@ -108,11 +109,11 @@ func TestFleetKilled(t *testing.T) {
 				t.Fatalf("after %d kills a process said %q", killed, s.line)
 			}
 		}
-		steps, unknown := verifyClerk(t, openFor(t, dir), killSession, startedCalls(t, dir))
+		steps, unknown := verifyClerk(t, db, killSession, startedCalls(t, dir))
 		if unknown < kills {
 			t.Errorf("%d kills in a payment cut off only %d payments", kills, unknown)
 		}
-		runs, err := openFor(t, dir).Sessions().Runs(t.Context(), killSession, session.PageRequest{})
+		runs, err := db.Sessions().Runs(t.Context(), killSession, session.PageRequest{})
 		if err != nil || len(runs.Items) != 1 {
 			t.Errorf("the session has %d runs (%v)", len(runs.Items), err)
 		}
