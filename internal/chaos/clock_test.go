@@ -19,6 +19,7 @@ import (
 // expired, or to last forever, and sessions change hands for no reason. It costs
 // nothing but that. (On Postgres and Redis leases run on the server's clock.)
 func TestClockJumps(t *testing.T) {
+	t.Parallel()
 	sessions, jumps := 10, 6
 	if testshare.Soak() {
 		sessions, jumps = 50, 40
@@ -34,10 +35,10 @@ func testClockJumps(t *testing.T, sessions, jumps int) {
 		offset := &offsets[opened]
 		opened++
 		return sqlite.OpenConfig(sqlite.Config{
-			Path: path, Clock: func() time.Time { return time.Now().Add(time.Duration(offset.Load())) },
+			Path: path, Synchronous: "OFF", Clock: func() time.Time { return time.Now().Add(time.Duration(offset.Load())) },
 		})
 	})
-	o.sweep = sweep // somebody looks for orphans after every jump
+	o.sweep = 5 * time.Millisecond // so that somebody looks for orphans after every jump
 	o.work(func(ctx context.Context, done func() float64) bool {
 		for i := 0; i < jumps || len(o.log.find("turn.lost")) == 0; i++ {
 			if !until(ctx, done, done()+1/float64(jumps+1)) {

@@ -29,12 +29,14 @@ type newer struct {
 // one work on it, and lets both continue together. A program of this version that is
 // started later opens the newer database, too.
 func TestRollingDeploy(t *testing.T) {
+	t.Parallel()
 	for i, kind := range testbackend.Shared() {
 		next := map[string]func(*testing.T, string) newer{"sqlite": newerSQLite, "postgres": newerPostgres}[kind.Name]
 		if next == nil || !takesPart(t, i) { // without tables there are no migrations
 			continue
 		}
 		t.Run(kind.Name, func(t *testing.T) {
+			t.Parallel()
 			address := kind.Address(t)
 			testRollingDeploy(t, address, next)
 		})

@@ -104,9 +104,10 @@ func testNeverStarted(t *testing.T, kind string) {
 }
 
 // TestTemporalRestarted kills the Temporal server under running turns, and starts it
-// again. All complete.
+// again. All complete. A server of its own costs as much as many other tests, so it takes turns.
 func TestTemporalRestarted(t *testing.T) {
 	t.Parallel()
+	testshare.SkipUnless(t, 1, 4)
 	server := testserver.StartTemporal(t)
 	c, err := dialTemporal(server.Addr())
 	if err != nil {
@@ -114,7 +115,7 @@ func TestTemporalRestarted(t *testing.T) {
 	}
 	t.Cleanup(c.Close)
 	dir := onPostgres(t)
-	sessions, steps := 20, 3
+	sessions, steps := 10, 3
 	if testshare.Soak() {
 		sessions, steps = 50, 20
 	}

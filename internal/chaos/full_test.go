@@ -18,14 +18,15 @@ import (
 // TestFullSQLite fills a database file under running sessions. They are told so
 // and stop where they are; once there is room the next process finishes them.
 func TestFullSQLite(t *testing.T) {
+	t.Parallel()
 	sessions := 10
 	if testshare.Soak() {
 		sessions = 100
 	}
 	path := filepath.Join(t.TempDir(), "helix.db")
-	const steps = 20
+	const steps = 12
 	o := openOffice(t, sessions, steps, func() (store.Backend, error) {
-		return sqlite.OpenConfig(sqlite.Config{Path: path, MaxSize: int64(sessions*steps) * 3000})
+		return sqlite.OpenConfig(sqlite.Config{Path: path, Synchronous: "OFF", MaxSize: int64(sessions*steps) * 3000})
 	})
 	o.work(func(ctx context.Context, done func() float64) bool {
 		return until(ctx, func() float64 { return float64(len(o.log.find("effect.", "is full"))) }, 10)
@@ -40,7 +41,7 @@ func TestFullSQLite(t *testing.T) {
 		if err := db.Close(); err != nil {
 			t.Fatal(err)
 		}
-		roomy, err := sqlite.Open(path)
+		roomy, err := opener("sqlite:" + path)()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +56,8 @@ func TestFullSQLite(t *testing.T) {
 // TestFullRedis lets a Redis run out of memory under running sessions, and gives
 // it more while they wait.
 func TestFullRedis(t *testing.T) {
-	sessions, steps := 10, 20
+	t.Parallel()
+	sessions, steps := 10, 12
 	if testshare.Soak() {
 		sessions, steps = 50, 40
 	}

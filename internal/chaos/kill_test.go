@@ -79,7 +79,7 @@ func request(ctx context.Context, rt helix.Executor, agent *helix.Agent) error {
 func TestSIGKILL(t *testing.T) { onStores(t, testSIGKILL) }
 
 func testSIGKILL(t *testing.T, dir string) {
-	kills := 12
+	kills := 8
 	if testshare.Soak() {
 		kills = 60
 	}

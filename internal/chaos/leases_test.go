@@ -15,7 +15,7 @@ import (
 const (
 	lease     = 30 * time.Second
 	heartbeat = 100 * time.Millisecond // for a process that has to find out what it has lost
-	sweep     = 30 * time.Millisecond
+	sweep     = 60 * time.Millisecond
 	moment    = time.Millisecond
 )
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"hash/fnv"
 	"os"
@@ -12,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/helixagents/helix/internal/backend"
-	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testbackend"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/internal/testshare"
@@ -41,6 +40,7 @@ func TestMain(m *testing.M) {
 	if part, ok := parts[os.Getenv(childEnv)]; ok {
 		os.Exit(play(part))
 	}
+	_ = flag.Set("test.parallel", "3") // most of them wait for processes and servers
 	os.Exit(testserver.Main(m).Run())
 }
 
@@ -104,11 +104,13 @@ func (c *child) kill() {
 // next commit, and in a long run for every one. The test's directory says where the data is.
 func onStores(t *testing.T, test func(t *testing.T, dir string)) {
 	t.Helper()
+	t.Parallel()
 	for i, kind := range testbackend.Shared() {
 		if !takesPart(t, i) {
 			continue
 		}
 		t.Run(kind.Name, func(t *testing.T) {
+			t.Parallel()
 			dir := t.TempDir()
 			if err := os.WriteFile(filepath.Join(dir, "store"), []byte(kind.Address(t)), 0o600); err != nil {
 				t.Fatal(err)
@@ -133,7 +135,7 @@ func open(dir string) (store.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return backend.OpenWithin(eventually.Patience, string(address), nil)
+	return opener(string(address))()
 }
 
 // openFor opens the store for the test itself.

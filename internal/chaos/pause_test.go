@@ -18,7 +18,7 @@ import (
 func TestSIGSTOP(t *testing.T) { onStores(t, testSIGSTOP) }
 
 func testSIGSTOP(t *testing.T, dir string) {
-	rounds := 3
+	rounds := 2
 	if testshare.Soak() {
 		rounds = 25
 	}

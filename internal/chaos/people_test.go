@@ -23,7 +23,7 @@ const crowd = 32
 func TestDoubleSubmit(t *testing.T) { onStores(t, testDoubleSubmit) }
 
 func testDoubleSubmit(t *testing.T, dir string) {
-	rounds := 8
+	rounds := 3
 	if testshare.Soak() {
 		rounds = 1000
 	}
@@ -110,7 +110,7 @@ func add(to, more map[string]int) {
 func TestAnswersToLiveRuns(t *testing.T) { onStores(t, testAnswersToLiveRuns) }
 
 func testAnswersToLiveRuns(t *testing.T, dir string) {
-	rounds := 8
+	rounds := 5
 	if testshare.Soak() {
 		rounds = 1000
 	}
@@ -166,7 +166,7 @@ func testAnswersToLiveRuns(t *testing.T, dir string) {
 func TestKilledTrees(t *testing.T) { onStores(t, testKilledTrees) }
 
 func testKilledTrees(t *testing.T, dir string) {
-	rounds := 6
+	rounds := 3
 	if testshare.Soak() {
 		rounds = 100
 	}

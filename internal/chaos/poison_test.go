@@ -20,7 +20,7 @@ import (
 // poisonSession is the one whose model call ends the process, innocents the others.
 const (
 	poisonSession = "poison"
-	innocents     = 5
+	innocents     = 3
 )
 
 // ward is a model that ends the process when it is asked for the poison, a moment
@@ -29,9 +29,9 @@ type ward struct{}
 
 func (ward) Generate(ctx context.Context, r *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {
 	name := r.Messages[0].Content()
-	limit := 1500 * time.Millisecond
+	limit := 600 * time.Millisecond
 	if name == poisonSession {
-		limit = 400 * time.Millisecond
+		limit = 200 * time.Millisecond
 	}
 	select {
 	case <-time.After(limit):
@@ -137,12 +137,13 @@ func awaitWard(t *testing.T, db store.Backend, gone <-chan struct{}) bool {
 			return true
 		default:
 		}
-		over = true
 		for _, id := range wardSessions() {
-			run, err := db.Sessions().CurrentRun(t.Context(), id)
-			over = over && err == nil && run.Status.Ended()
+			if run, err := db.Sessions().CurrentRun(t.Context(), id); err != nil || !run.Status.Ended() {
+				return false
+			}
 		}
-		return over
+		over = true
+		return true
 	})
 	return over
 }

@@ -164,7 +164,7 @@ func (c *child) do(o order) answer {
 func TestRaces(t *testing.T) { onStores(t, testRaces) }
 
 func testRaces(t *testing.T, dir string) {
-	rounds := 15
+	rounds := 8
 	if testshare.Soak() {
 		rounds = 200
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/sqlite"
 )
 
 // kind is a kind of server that a test may do to what it likes.
@@ -42,11 +43,15 @@ func readyForQuery(reply []byte) bool {
 // onServers runs a test for one of the two kinds of server, and in a long run for both.
 func onServers(t *testing.T, test func(t *testing.T, k kind)) {
 	t.Helper()
+	t.Parallel()
 	for i, k := range kinds() {
 		if !takesPart(t, i) {
 			continue
 		}
-		t.Run(k.name, func(t *testing.T) { test(t, k) })
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, k)
+		})
 	}
 }
 
@@ -61,9 +66,15 @@ func through(t *testing.T, s *testserver.Server, p *faultproxy.Proxy) string {
 	return u.String()
 }
 
-// opener opens the backend at an address.
+// opener opens the backend at an address. A SQLite file does not wait for the disk, because no test
+// simulates a loss of power.
 func opener(address string) func() (store.Backend, error) {
-	return func() (store.Backend, error) { return backend.OpenWithin(eventually.Patience, address, nil) }
+	return func() (store.Backend, error) {
+		if path, ok := strings.CutPrefix(address, "sqlite:"); ok {
+			return sqlite.OpenConfig(sqlite.Config{Path: path, Synchronous: "OFF"})
+		}
+		return backend.OpenWithin(eventually.Patience, address, nil)
+	}
 }
 
 // commitKey is the key of an effect that commits, as it goes over the wire.
@@ -75,7 +86,7 @@ var commitKey = regexp.MustCompile(`run_[0-9a-z]+/[0-9]+/(commit|model)`)
 func TestLostReplies(t *testing.T) { onServers(t, testLostReplies) }
 
 func testLostReplies(t *testing.T, k kind) {
-	sessions, steps, enough := 8, 8, int64(30)
+	sessions, steps, enough := 5, 6, int64(30)
 	if testshare.Soak() {
 		sessions, steps, enough = 50, 20, 500
 	}
@@ -161,7 +172,7 @@ func wait(ctx context.Context, d time.Duration) {
 func TestServerKilled(t *testing.T) { onServers(t, testServerKilled) }
 
 func testServerKilled(t *testing.T, k kind) {
-	sessions, steps, kills := 40, 8, 1
+	sessions, steps, kills := 20, 6, 1
 	if testshare.Soak() {
 		sessions, steps, kills = 200, 20, 3
 	}

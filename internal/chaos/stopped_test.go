@@ -13,7 +13,7 @@ import (
 // It has lost the turn, and neither the session nor what the engine knows of it suffers.
 func TestFleetStopped(t *testing.T) {
 	onRuntimes(t, func(t *testing.T, dir string) {
-		stops := 3
+		stops := 2
 		if testshare.Soak() {
 			stops = 20
 		}

@@ -95,7 +95,7 @@ func notes(ctx context.Context, dir string) error {
 func TestTasksKilled(t *testing.T) { onStores(t, testTasksKilled) }
 
 func testTasksKilled(t *testing.T, dir string) {
-	kills := 8
+	kills := 6
 	if testshare.Soak() {
 		kills = 50
 	}

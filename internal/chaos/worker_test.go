@@ -69,7 +69,7 @@ type said struct {
 // nothing is lost, and that nothing is done twice that may not be.
 func TestFleetKilled(t *testing.T) {
 	onRuntimes(t, func(t *testing.T, dir string) {
-		kills := 3
+		kills := 2
 		if testshare.Soak() {
 			kills = 20
 		}
