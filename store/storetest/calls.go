@@ -239,13 +239,16 @@ func cleanCalls(t *bed) {
 
 // cleanManyCalls leaves the rows of more steps than a store lists at a time.
 func cleanManyCalls(t *bed) {
-	const steps = 230
+	const steps = 110 // more than a page
 	first := t.replied("first")
 	t.replied("live")
+	var change session.Change
 	for i := range steps {
 		message, id := fmt.Sprintf("n%03d", i), fmt.Sprint("d", i)
-		first.commit(session.Change{Messages: []session.Message{reply(message, id)}, Calls: []session.Call{call(message, id, 0)}})
+		change.Messages = append(change.Messages, reply(message, id))
+		change.Calls = append(change.Calls, call(message, id, 0))
 	}
+	first.commit(change)
 	n, err := t.store().CleanCalls(t.Context(), t.now().Add(time.Hour))
 	t.ok(err, "CleanCalls")
 	equal(t, "rows deleted", n, 3+steps-1) // no message follows the last step

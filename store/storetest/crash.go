@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/helixagents/helix/blob"
@@ -321,7 +322,20 @@ var (
 	keptBlob    = []byte("kept")
 	droppedBlob = []byte("dropped")
 	newBlob     = pattern(blob.PieceBytes+1, 1)
+
+	// crashBlobs are all of them, with their references, which take long to compute.
+	crashBlobs = sync.OnceValue(func() (out []knownBlob) {
+		for _, data := range [][]byte{keptBlob, droppedBlob, newBlob} {
+			out = append(out, knownBlob{blob.RefOf(data), data})
+		}
+		return out
+	})
 )
+
+type knownBlob struct {
+	ref  string
+	data []byte
+}
 
 // prepare creates what the write needs.
 func (op crashOp) prepare(t *bed) *world {
@@ -394,22 +408,21 @@ func (t *bed) photographBlobs(b store.Backend) string {
 	t.Helper()
 	var out []string
 	blobs := t.blobsOf(b)
-	for _, data := range [][]byte{keptBlob, droppedBlob, newBlob} {
-		ref := blob.RefOf(data)
-		used, err := blobs.Referenced(t.Context(), ref)
+	for _, known := range crashBlobs() {
+		used, err := blobs.Referenced(t.Context(), known.ref)
 		t.ok(err, "Referenced")
 		var has []string
 		for _, id := range []string{"a", "new", "dropped"} {
-			missing, err := blobs.Missing(t.Context(), id, []string{ref})
+			missing, err := blobs.Missing(t.Context(), id, []string{known.ref})
 			if !errors.Is(err, session.ErrNotFound) {
 				t.ok(err, "Missing")
 			}
 			if err == nil && len(missing) == 0 {
-				t.hasBlobAt(blobs, id, data)
+				t.hasKnown(blobs, id, known)
 				has = append(has, id)
 			}
 		}
-		out = append(out, fmt.Sprintf("%.15s referenced %t, by %v", ref, used, has))
+		out = append(out, fmt.Sprintf("%.15s referenced %t, by %v", known.ref, used, has))
 	}
 	for _, id := range []string{"a", "new"} {
 		size, err := blobs.Size(t.Context(), id)

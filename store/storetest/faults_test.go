@@ -18,7 +18,7 @@ import (
 func TestFaultsPassEverythingElse(t *testing.T) {
 	t.Parallel()
 	// The wrapper must satisfy the suite like the backend it wraps.
-	Run(t, func(t testing.TB) Harness {
+	RunShare(t, 4, func(t testing.TB) Harness {
 		h := openMemory(t)
 		h.Backend = NewFaults(h.Backend)
 		return h

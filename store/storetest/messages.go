@@ -317,7 +317,7 @@ func messagePageBytes(t *bed) {
 }
 
 func messagePageBytesLarge(t *bed) {
-	const count, size = 12, 1 << 20
+	const count, size = 6, 1 << 20
 	want := t.sized("a", slices.Repeat([]int{size}, count)...)
 	seen := 0
 	request := session.PageRequest{Limit: session.MaxPageSize, MaxBytes: 4 << 20}

@@ -9,21 +9,17 @@ import (
 	"github.com/helixagents/helix/store/memory"
 )
 
-func TestMemory(t *testing.T) {
-	t.Parallel()
-	Run(t, openMemory)
-}
-
-// TestMix runs the suite on two backends, one for sessions and one for streams.
+// TestMix runs the suite on two backends, one for sessions and one for streams. The
+// tests of store/memory run all of it on one.
 func TestMix(t *testing.T) {
 	t.Parallel()
-	Run(t, func(t testing.TB) Harness {
+	RunShare(t, 4, func(t testing.TB) Harness {
 		c := &stillClock{now: time.Now()}
 		sessions, streams := memory.New(memory.Config{Clock: c.Now}), memory.New(memory.Config{Clock: c.Now})
 		mix := store.Mix{SessionsOf: sessions, StreamsOf: streams, LocksOf: sessions}
 		t.Cleanup(func() { mix.Close() })
 		return Harness{Backend: mix, Reopen: func(testing.TB) store.Backend { return mix }, Advance: c.Advance}
-	})
+	}, "streams", "lifecycle", "closing", "together")
 }
 
 func BenchmarkMemory(b *testing.B) { Benchmarks(b, openMemory) }

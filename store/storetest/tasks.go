@@ -337,16 +337,17 @@ func taskChanges(t *bed) {
 func (t *bed) drain() []string {
 	t.Helper()
 	var out []string
-	for left := t.tasks(t.store()); len(left) > 0; left = t.tasks(t.store()) {
+	for left := len(t.tasks(t.store())); left > 0; left-- {
 		list, err := t.store().DueTasks(t.Context(), session.TaskRequest{Kinds: t.kinds()})
 		t.ok(err, "DueTasks")
 		if len(list) != 1 {
-			t.Fatalf("%d tasks are left, and %v are due", len(left), refs(list))
+			t.Fatalf("%d tasks are left, and %v are due", left, refs(list))
 		}
 		held := t.hold(list[0].Ref(), "me")
 		t.ok(t.finishTask(held, session.TaskResult{Outcome: session.TaskDone}), "FinishTask")
 		out = append(out, refs(list)...)
 	}
+	t.tasksAre()
 	t.dueIs()
 	return out
 }
@@ -766,13 +767,27 @@ func taskDuePages(t *bed) {
 	}
 }
 
-// taskDueAgain carries out many tasks over two handles, each of which fails once.
+// taskDueAgain carries out tasks over two handles, each of which fails once: first while
+// so many others are due that tenants are visited one by one, then without them.
 func taskDueAgain(t *bed) {
-	t.of("a").putMany(manyTasks, "agent", "work")
+	const tasks = 40
+	others := t.of("others")
+	others.create("s")
+	for at := 0; at < manyTasks; at += session.MaxTasks {
+		var list []session.Task
+		for i := range session.MaxTasks {
+			list = append(list, session.Task{ID: fmt.Sprintf("other-%04d", at+i), Kind: "other", Agent: "agent", SessionID: "s", DueAt: noon})
+		}
+		others.putTasks(list...)
+	}
+	t.of("a").putMany(tasks, "agent", "work")
 	t.of("b").putMany(3, "agent", "work")
 	request := session.TaskRequest{Kinds: []session.TaskKind{{Agent: "agent", Kind: "work"}}}
 	done := map[string]int{}
-	for round := range 4 * manyTasks {
+	for round := range 4 * tasks {
+		if round == tasks*3/2 {
+			t.ok(others.delete("s"), "delete the others")
+		}
 		b := t.Backend
 		if round%2 == 1 {
 			b = t.second()
@@ -794,7 +809,7 @@ func taskDueAgain(t *bed) {
 			done[held.Tenant+held.ID]++
 		}
 	}
-	equal(t, "tasks", len(done), manyTasks+3)
+	equal(t, "tasks", len(done), tasks+3)
 	for name, n := range done {
 		equal(t, "attempts of "+name, n, 2)
 	}
