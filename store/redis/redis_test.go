@@ -22,9 +22,11 @@ func TestSingle(t *testing.T) {
 	storetest.Run(t, openAt(single(t)))
 }
 
+// TestCluster runs the cases whose data is in more than one slot, and a share of those
+// whose session is all that they use.
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, openAt(cluster(t)))
+	storetest.RunShare(t, 4, openAt(cluster(t)), "lifecycle", "children", "tenants", "listing", "waiting", "tasks", "blobs", "opening", "ready")
 }
 
 func BenchmarkBackend(b *testing.B) { storetest.Benchmarks(b, openAt(single(b))) }
