@@ -29,7 +29,7 @@ func TestPageReadsWhatItShows(t *testing.T) {
 	if err := session.Create(ctx, b.Sessions(), &session.State{ID: "a", Agent: "a", Status: session.Active}); err != nil {
 		t.Fatal(err)
 	}
-	for range 30 {
+	for range 8 {
 		if _, err := session.AppendMessages(ctx, b.Sessions(), "a", []session.Message{session.UserText(strings.Repeat("x", 1<<20))}); err != nil {
 			t.Fatal(err)
 		}

@@ -187,12 +187,20 @@ func openPopulated(t *testing.T) *Backend {
 	return b
 }
 
-// TestListingsOfAUser requires that listings of one user's sessions read no
-// sessions of other users, and that listings by activity read only sessions with
-// that activity.
-func TestListingsOfAUser(t *testing.T) {
+// TestPlans checks plans on tables that are filled once.
+func TestPlans(t *testing.T) {
 	t.Parallel()
 	b := openPopulated(t)
+	t.Run("listings of a user", func(t *testing.T) { checkListingsOfAUser(t, b) })
+	t.Run("waiting calls", func(t *testing.T) { checkWaitingPlans(t, b) })
+	t.Run("all queries", func(t *testing.T) { checkQueryPlans(t, b) })
+}
+
+// checkListingsOfAUser requires that listings of one user's sessions read no
+// sessions of other users, and that listings by activity read only sessions with
+// that activity.
+func checkListingsOfAUser(t *testing.T, b *Backend) {
+	t.Helper()
 	for name, index := range map[string]string{
 		"user's tags": "sessions_by_user", "user's values": "sessions_by_user", "tag and dates": "sessions_by_user",
 		"user's runs": "sessions_by_user_activity", "all runs": "sessions_by_activity",
@@ -210,11 +218,10 @@ func TestListingsOfAUser(t *testing.T) {
 	}
 }
 
-// TestWaitingPlans requires that waiting calls are read from their indexes, in
+// checkWaitingPlans requires that waiting calls are read from their indexes, in
 // their order.
-func TestWaitingPlans(t *testing.T) {
-	t.Parallel()
-	b := openPopulated(t)
+func checkWaitingPlans(t *testing.T, b *Backend) {
+	t.Helper()
 	for name, q := range inboxQueries() {
 		index := "pending_waiting "
 		if q.UserID != "" {
@@ -247,10 +254,9 @@ func TestCommitsIgnoreRunning(t *testing.T) {
 	}
 }
 
-// TestQueryPlans checks the plans that the backend's connections use.
-func TestQueryPlans(t *testing.T) {
-	t.Parallel()
-	b := openPopulated(t)
+// checkQueryPlans checks the plans that the backend's connections use.
+func checkQueryPlans(t *testing.T, b *Backend) {
+	t.Helper()
 	s := b.Sessions().(tenantStore).sessions
 	all := queries(s)
 	for _, name := range slices.Sorted(maps.Keys(all)) {

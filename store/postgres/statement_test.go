@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/session"
 )
 
@@ -14,13 +15,17 @@ import (
 func TestShapes(t *testing.T) {
 	t.Parallel()
 	s := &sessions{&Backend{}, "tenant"}
-	random := rand.New(rand.NewPCG(1, 2))
+	rounds, seed := 2000, uint64(testshare.Part(t, 1<<16)) // other changes with each commit
+	if testshare.Soak() {
+		rounds *= 20
+	}
+	random := rand.New(rand.NewPCG(seed, 2))
 	type built struct {
 		text string
 		args int
 	}
 	seen := map[shape]built{}
-	for range 20_000 {
+	for range rounds {
 		change := randomChange(random)
 		commit := &session.Commit{SessionID: "a", RunID: "run", Key: "key", Change: change}
 		d, err := newDraft(&commit.Change, "a", "run", time.Now())
