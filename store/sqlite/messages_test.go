@@ -16,7 +16,7 @@ func TestPageReadsWhatItShows(t *testing.T) { //nolint:paralleltest // see above
 	if err := session.Create(ctx, b.Sessions(), &session.State{ID: "a", Agent: "a", Status: session.Active}); err != nil {
 		t.Fatal(err)
 	}
-	for range 60 {
+	for range 30 {
 		if _, err := session.AppendMessages(ctx, b.Sessions(), "a", []session.Message{session.UserText(strings.Repeat("x", 1<<20))}); err != nil {
 			t.Fatal(err)
 		}

@@ -333,7 +333,7 @@ func TestStateLog(t *testing.T) {
 	b := openTest(t)
 	s, ctx := b.Sessions(), t.Context()
 	create(t, b, "a")
-	const steps = 400
+	const steps = 100
 	item := `"` + strings.Repeat("x", 100) + `"`
 	for i := range steps {
 		w := session.Writes{Ops: []session.Op{{Kind: session.OpAppend, Key: "list", Items: []json.RawMessage{json.RawMessage(item)}}}}
@@ -379,7 +379,7 @@ func TestLogStaysShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	const limit = 2 << 20
+	const limit = 1 << 20
 	b.writer.logLimit = limit // nothing is written yet
 	create(t, b, "a")
 	ctx, cancel := context.WithCancel(t.Context())
