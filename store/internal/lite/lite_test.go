@@ -31,7 +31,7 @@ const unit = lite.Unit(time.Microsecond)
 // time, each in its own transaction.
 func TestPlainDatabase(t *testing.T) {
 	t.Parallel()
-	storetest.RunShare(t, 2, func(t testing.TB) storetest.Harness {
+	storetest.RunShare(t, 4, func(t testing.TB) storetest.Harness {
 		clock := storetest.NewClock()
 		b := open(t, clock.Now)
 		return storetest.Harness{Backend: b, Reopen: func(testing.TB) store.Backend { return b }, Advance: clock.Advance}
