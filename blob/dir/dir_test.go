@@ -20,7 +20,7 @@ import (
 // TestBackend runs the store suite on sessions in SQLite with bytes in a directory.
 func TestBackend(t *testing.T) {
 	t.Parallel()
-	storetest.RunShare(t, 4, func(t testing.TB) storetest.Harness {
+	storetest.RunShare(t, 8, func(t testing.TB) storetest.Harness {
 		at := t.TempDir()
 		connect := func(t testing.TB) store.Backend { return open(t, at) }
 		return storetest.Harness{
