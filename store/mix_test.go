@@ -16,11 +16,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
 
-// TestMix runs the store suite on sessions in Postgres with streams in Redis. The
-// tests of the two backends cover damaged rows and a store that is too new.
+// TestMix runs what uses both stores, and a share of the rest of the store suite, on
+// sessions in Postgres with streams in Redis. The tests of the two backends cover
+// damaged rows and a store that is too new.
 func TestMix(t *testing.T) {
 	t.Parallel()
-	storetest.RunShare(t, 2, func(t testing.TB) storetest.Harness {
+	storetest.RunShare(t, 8, func(t testing.TB) storetest.Harness {
 		clock := storetest.NewClock()
 		const patience = eventually.Patience // the servers answer sooner or later
 		name := session.NewID()[4:]          // without its prefix, which is not valid in a schema's name
@@ -44,5 +45,5 @@ func TestMix(t *testing.T) {
 			return mix
 		}
 		return storetest.Harness{Backend: connect(t), Reopen: connect, Persistent: true, Advance: clock.Advance}
-	})
+	}, "streams", "closing", "together")
 }
