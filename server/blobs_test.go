@@ -150,7 +150,7 @@ func TestBlobsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := inMemory(t)
 		s, _ := serveOnPipes(t, db, []*helix.Agent{echo()}, func(c *server.Config) { c.Limits.ReadTimeout = 200 * time.Millisecond })
-		data := bytes.Repeat([]byte("0123456789abcdef"), blob.MaxBytes/16) // more than a connection buffers
+		data := bytes.Repeat([]byte("0123456789abcdef"), 2*blob.PieceBytes/16) // more than a connection buffers
 		path := func(user string) string { return "/sessions/" + user + "/blobs/" + blob.RefOf(data) }
 		for _, user := range []string{"alice", "bob"} {
 			state := &session.State{ID: user, Agent: "echo", UserID: user, Status: session.Active, StreamID: user}

@@ -49,7 +49,7 @@ func TestMemoryOfLargeBodies(t *testing.T) {
 	const size, allowed = largeBody, 200_000_000
 	message := `{"agentType":"echo","message":[{"role":"user","parts":[`
 	chat := `{"id":"c","messages":[`
-	has := testshare.Has(t, 2) // each body is one user's or twenty users'
+	has := testshare.Has(t, 4) // half of the bodies, each one user's or twenty users'
 	for i, c := range []struct {
 		name, path string
 		body       []byte

@@ -21,7 +21,14 @@ func openAPIRoutes() []route {
 	return []route{{
 		method: http.MethodGet, path: "/openapi.json", summary: "Describe this API.",
 		answers: []answer{{status: http.StatusOK, media: wire.ContentJSON}}, open: true,
-		handle: func(x *exchange) error { x.write(http.StatusOK, wire.ContentJSON, x.server.openAPI); return nil },
+		handle: func(x *exchange) error {
+			document, err := x.server.openAPI()
+			if err != nil {
+				return session.ErrInternal.WithCause(err, "describe the API")
+			}
+			x.write(http.StatusOK, wire.ContentJSON, document)
+			return nil
+		},
 	}}
 }
 

@@ -26,7 +26,7 @@ type Server struct {
 	starts  *starts
 	budget  *budget
 	metrics *metrics
-	openAPI []byte
+	openAPI func() ([]byte, error) // described once, when first asked for
 
 	transcripts *shares.Shares[Identity] // transcripts being read as a whole
 	compactions *shares.Shares[Identity] // transcripts being compacted
@@ -63,9 +63,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.listings.closing = s.closing
 	routes := table()
-	if s.openAPI, err = describeAPI(cmp.Or(cfg.ServiceName, "Helix agent server"), routes); err != nil {
-		return nil, session.ErrInternal.WithCause(err, "describe the API")
-	}
+	s.openAPI = sync.OnceValues(func() ([]byte, error) {
+		return describeAPI(cmp.Or(cfg.ServiceName, "Helix agent server"), routes)
+	})
 	for _, r := range routes {
 		s.mux.HandleFunc(r.pattern(), func(_ http.ResponseWriter, q *http.Request) { s.serve(&r, q) })
 	}

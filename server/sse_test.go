@@ -78,21 +78,21 @@ func stored(t testing.TB, db store.Backend, id string) []string {
 func TestReconnectAtAnyByte(t *testing.T) {
 	t.Parallel()
 	onBackends(t, func(t *testing.T, db store.Backend) {
-		cuts, seed := 250, uint64(testshare.Part(t, 1<<16))
+		cuts, seed := 120, uint64(testshare.Part(t, 1<<16))
 		if testshare.Soak() {
 			cuts = 1000
 		}
 		gate := make(chan struct{})
-		s := serve(t, db, []*helix.Agent{busy(1000, "x", gate)}, nil)
+		s := serve(t, db, []*helix.Agent{busy(600, "x", gate)}, nil)
 		started := call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{AgentType: "busy", Message: wire.Text("go")})
 		random := rand.New(rand.NewPCG(1, seed)) // each commit cuts at other bytes
 		path := "/sse?sessionId=" + started.SessionID
 		open := sync.OnceFunc(func() { close(gate) })
 		defer open()
-		for made, pass := 0, 1; made < cuts; pass++ {
+		for made, pass := 0, 1; made < cuts || pass <= 2; pass++ { // the second pass is after its end
 			var seen []string
 			for last, ended := "", false; !ended; {
-				if len(seen) >= 400 { // before that the run waits with more than this reads at once
+				if len(seen) >= 200 { // before that the run waits with more than this reads at once
 					open()
 				}
 				var events []event
@@ -455,9 +455,9 @@ func TestShutdownOfStalledClient(t *testing.T) {
 // Many readers that wait cost little, and all of them get the end.
 func TestIdleReaders(t *testing.T) {
 	t.Parallel()
-	readers := 1000
-	if testing.Short() {
-		readers = 100
+	readers := 200
+	if testshare.Soak() {
+		readers = 1000
 	}
 	gate := make(chan struct{})
 	s := serve(t, inMemory(t), staff(gate), func(cfg *server.Config) { cfg.Limits.StreamsPerUser = readers })
