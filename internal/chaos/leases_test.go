@@ -3,9 +3,11 @@ package chaos
 import (
 	"context"
 	"errors"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 )
@@ -24,9 +26,31 @@ const (
 // after this.
 func endLeases(t *testing.T, db store.Backend) {
 	t.Helper()
-	if err := tryEndLeases(t.Context(), db); err != nil {
+	eventually.Poll(t, "leases end", func() bool { return done(t, tryEndLeases(t.Context(), db)) })
+}
+
+// done reports whether something was done that may be tried again: a server may not know yet
+// that the process is dead whose transaction locks what it wants.
+func done(t *testing.T, err error) bool {
+	t.Helper()
+	if err != nil && !session.IsRetryable(err) {
 		t.Fatal(err)
 	}
+	return err == nil
+}
+
+// stop stops a process and ends its leases. One that is stopped in a transaction keeps them
+// locked, so it may go on for a moment.
+func (c *child) stop(db store.Backend) {
+	c.t.Helper()
+	eventually.Poll(c.t, "a process is stopped", func() bool {
+		c.signal(syscall.SIGSTOP)
+		if done(c.t, tryEndLeases(c.t.Context(), db)) {
+			return true
+		}
+		c.signal(syscall.SIGCONT)
+		return false
+	})
 }
 
 func tryEndLeases(ctx context.Context, db store.Backend) error {
@@ -66,8 +90,9 @@ func endHolds(t *testing.T, db store.Backend) {
 		if task.Owner == "" {
 			continue
 		}
-		if err := db.Sessions().RenewTask(t.Context(), task.Ref(), task.Fence(), moment); err != nil && !errors.Is(err, session.ErrStale) {
-			t.Fatal(err)
-		}
+		eventually.Poll(t, "a hold ends", func() bool {
+			err := db.Sessions().RenewTask(t.Context(), task.Ref(), task.Fence(), moment)
+			return errors.Is(err, session.ErrStale) || done(t, err)
+		})
 	}
 }

@@ -37,8 +37,7 @@ func TestFleetStopped(t *testing.T) {
 			case s.line == "paying" && s.by != stopped && overtaken < stops:
 				before := stopped
 				stopped = s.by
-				stopped.signal(syscall.SIGSTOP)
-				endLeases(t, db)
+				stopped.stop(db)
 				if before == nil {
 					continue
 				}
