@@ -21,45 +21,50 @@ func TestAllMessagesInParts(t *testing.T) {
 	if err := session.Create(ctx, s, &session.State{ID: "a", Agent: "a", Status: session.Active}); err != nil {
 		t.Fatal(err)
 	}
-	add := func(n, size int) {
-		t.Helper()
-		messages := make([]session.Message, n)
-		for i := range messages {
-			messages[i] = session.UserText(strings.Repeat("x", size))
+	// write replaces what follows the kept messages by one generation.
+	const kept, tail = 600, 1000 // a part has 500 at most
+	write := func(keep, n, size int, text string) error {
+		change := session.Change{KeepMessages: &keep}
+		for range n {
+			change.Messages = append(change.Messages, session.UserText(strings.Repeat(text, size)))
 		}
-		if _, err := session.AppendMessages(ctx, s, "a", messages); err != nil {
+		_, err := s.Edit(ctx, &session.Edit{SessionID: "a", Change: change})
+		return err
+	}
+	for _, err := range []error{write(0, kept-25, 1, "x"), write(kept-25, 25, 100_000, "x"), write(kept, tail, 1, "a")} { // 25 take several parts
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	add(1100, 10) // several parts by their number, and then by their bytes
-	add(25, 100_000)
-	want, err := session.MessageCount(ctx, s, "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
+	done := make(chan error, 1)
 	go func() {
-		defer close(done)
-		for range 10 { // pairs: there is never an odd number
-			_, _ = session.AppendMessages(ctx, s, "a", []session.Message{session.UserText("y"), session.UserText("z")})
-			_, _ = session.TruncateMessages(ctx, s, "a", want)
+		for i := range 20 {
+			if err := write(kept, tail, 1, string(rune('b'+i))); err != nil {
+				done <- err
+				return
+			}
 		}
+		done <- nil
 	}()
 	for reading := true; reading; {
 		select {
-		case <-done:
-			reading = false
+		case err := <-done:
+			if reading = false; err != nil {
+				t.Error(err)
+			}
 		default:
 		}
 		messages, err := s.AllMessages(ctx, "a")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := len(messages); n != want && n != want+2 {
-			t.Fatalf("%d messages of %d", n, want)
+		if n := len(messages); n != kept+tail {
+			t.Fatalf("%d messages of %d", n, kept+tail)
 		}
-		if last := messages[len(messages)-1].Parts[0].Text; len(messages) > want && last != "z" {
-			t.Fatalf("the last message is %q", last)
+		for i := kept; i < len(messages); i++ {
+			if first, this := messages[kept].Parts[0].Text, messages[i].Parts[0].Text; this != first {
+				t.Fatalf("message %d is of %q, and others of %q", i, this, first)
+			}
 		}
 	}
 }
