@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"hash/fnv"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -124,9 +123,7 @@ func onStores(t *testing.T, test func(t *testing.T, dir string)) {
 // every other one, and not all tests with the same ones.
 func takesPart(t *testing.T, i int) bool {
 	t.Helper()
-	name := fnv.New32a()
-	_, _ = name.Write([]byte(t.Name()))
-	return testshare.Has(t, 2)(i + int(name.Sum32()%2))
+	return testshare.HasTurn(t, i, 2)
 }
 
 // open opens the store that the processes of a test share.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/session"
 )
@@ -85,7 +86,7 @@ func (m model) Generate(ctx context.Context, r *llm.Request, emit func(llm.Delta
 	// Every asking gives other words: a reply that was lost cannot hide.
 	text := fmt.Sprintf("reply %d, %x.", replies+1, rand.Uint32())
 	for _, word := range strings.SplitAfter(text, " ") {
-		if err := sleep(ctx, rand.N(time.Second)); err != nil {
+		if err := retry.Sleep(ctx, rand.N(time.Second)); err != nil {
 			return nil, err
 		}
 		p.wait()
@@ -127,7 +128,7 @@ func (p *process) tool(name string) helix.Callable {
 		key := name + " " + call.IdempotencyKey()
 		w.effects[key] = append(w.effects[key], effect{p, w.now()})
 		w.mu.Unlock()
-		if err := sleep(ctx, rand.N(4*time.Second)); err != nil {
+		if err := retry.Sleep(ctx, rand.N(4*time.Second)); err != nil {
 			return "", err
 		}
 		p.wait()
@@ -157,7 +158,7 @@ func (notary) Finish(context.Context, *helix.Turn, *session.Outcome) ([]session.
 func (notary) TaskKinds() []string { return []string{"note"} }
 
 func (n notary) HandleTask(ctx context.Context, task *session.Task) error {
-	if err := sleep(ctx, rand.N(2*time.Second)); err != nil {
+	if err := retry.Sleep(ctx, rand.N(2*time.Second)); err != nil {
 		return err
 	}
 	if n.p.wait(); !n.p.alive.Load() {
@@ -167,14 +168,4 @@ func (n notary) HandleTask(ctx context.Context, task *session.Task) error {
 	defer n.p.w.mu.Unlock()
 	n.p.w.notes[task.ID] = task.RunID
 	return nil
-}
-
-// sleep waits, unless the context ends.
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -12,4 +12,6 @@
 // The tests simulate other fleets for each commit. To repeat one, or to simulate for longer:
 //
 //	make sim SEED=7 MINUTES=60
+//
+// If it fails and the environment variable HELIX_SIM_LOG names a file, what happened is written there.
 package simulation

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/session"
 )
 
@@ -33,7 +34,7 @@ func (w *world) newPerson(number int) *person {
 // talk has conversations until there is no time for more.
 func (p *person) talk(ctx context.Context) {
 	for ctx.Err() == nil && !p.w.failed() {
-		if sleep(ctx, upTo(p.r, 20*time.Second)) != nil {
+		if retry.Sleep(ctx, upTo(p.r, 20*time.Second)) != nil {
 			return
 		}
 		if p.w.now() > p.w.length {
@@ -82,7 +83,7 @@ func (p *person) say(ctx context.Context) bool {
 			p.w.fail("%s: execute turn %d: %v", p.id, p.turn, err)
 			return false
 		}
-		_ = sleep(ctx, upTo(p.r, 3*time.Second))
+		_ = retry.Sleep(ctx, upTo(p.r, 3*time.Second))
 	}
 	return false
 }
@@ -104,7 +105,7 @@ func (w *world) expect(id, text string, certain bool) {
 // attend does what a turn needs until it has ended, and sometimes stops it.
 func (p *person) attend(ctx context.Context) {
 	for ctx.Err() == nil && !p.w.failed() {
-		if sleep(ctx, 100*time.Millisecond+upTo(p.r, 4*time.Second)) != nil {
+		if retry.Sleep(ctx, 100*time.Millisecond+upTo(p.r, 4*time.Second)) != nil {
 			return
 		}
 		run, err := p.w.backend.Sessions().CurrentRun(ctx, p.id)

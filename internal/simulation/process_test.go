@@ -40,7 +40,8 @@ func (w *world) start(place, life int) *process {
 	p.faults = storetest.NewFaults(w.backend)
 	p.faults.Fail(p.decide)
 	rt, err := local.New(helix.RuntimeOptions{
-		Backend: p.faults, Agents: []*helix.Agent{p.agents["clerk"], p.agents["helper"]}, Logger: slog.New(journal{p}),
+		Backend: p.faults, Agents: []*helix.Agent{p.agents["clerk"], p.agents["helper"]},
+		Logger: slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: untimed})),
 	})
 	if err != nil {
 		w.t.Fatal(err)

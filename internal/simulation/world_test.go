@@ -1,11 +1,11 @@
 package simulation
 
 import (
-	"context"
+	"bytes"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -103,13 +103,10 @@ func (w *world) random(actor string, number int) *rand.Rand {
 	return rand.New(rand.NewPCG(w.seed, hash(actor)+uint64(number)))
 }
 
-// hash is the FNV hash of a text.
 func hash(text string) uint64 {
-	h := uint64(14695981039346656037)
-	for i := range len(text) {
-		h = (h ^ uint64(text[i])) * 1099511628211
-	}
-	return h
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(text))
+	return h.Sum64()
 }
 
 // chance decides by a seed and a name, so that whoever asks gets the same answer.
@@ -150,29 +147,19 @@ func (w *world) failed() bool {
 	return len(w.broken) > 0
 }
 
-// journal has a process write to the world's log.
-type journal struct{ p *process }
-
-// Enabled implements [slog.Handler].
-func (journal) Enabled(context.Context, slog.Level) bool { return true }
-
-// Handle implements [slog.Handler].
-func (j journal) Handle(_ context.Context, r slog.Record) error {
-	var line strings.Builder
-	fmt.Fprintf(&line, "%s: %s %s", j.p, r.Level, r.Message)
-	r.Attrs(func(a slog.Attr) bool {
-		fmt.Fprintf(&line, " %s=%v", a.Key, a.Value)
-		return true
-	})
-	j.p.w.note("%s", line.String())
-	return nil
+// Write implements [io.Writer]: a process writes a line of its log to the world's.
+func (p *process) Write(line []byte) (int, error) {
+	p.w.note("%s: %s", p, bytes.TrimSpace(line))
+	return len(line), nil
 }
 
-// WithAttrs implements [slog.Handler].
-func (j journal) WithAttrs([]slog.Attr) slog.Handler { return j }
-
-// WithGroup implements [slog.Handler].
-func (j journal) WithGroup(string) slog.Handler { return j }
+// untimed leaves the time out of a log's lines, which the world's log has.
+func untimed(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
+}
 
 // upTo returns a random duration that is shorter than the limit.
 func upTo(r *rand.Rand, limit time.Duration) time.Duration {

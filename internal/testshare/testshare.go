@@ -5,6 +5,7 @@
 package testshare
 
 import (
+	"hash/fnv"
 	"os"
 	"strconv"
 	"testing"
@@ -34,6 +35,16 @@ func Has(tb testing.TB, of int) func(repetition int) bool {
 	}
 	mine := Part(tb, of)
 	return func(repetition int) bool { return repetition%of == mine }
+}
+
+// HasTurn reports whether the n-th of several repetitions, of which each commit does one in so
+// many, is in the share of this run. Which those are depends on the test's name, so that
+// tests with the same repetitions do not all do the same ones.
+func HasTurn(tb testing.TB, n, of int) bool {
+	tb.Helper()
+	name := fnv.New32a()
+	_, _ = name.Write([]byte(tb.Name()))
+	return Has(tb, of)(n + int(name.Sum32()%uint32(of)))
 }
 
 // SkipUnless skips a test that takes turns with others, unless it is its turn: it is the

@@ -122,7 +122,7 @@ func pattern(size int, seed byte) []byte {
 func blobsPut(t *bed) {
 	t.create("a")
 	largest := 2*blob.PieceBytes + 1
-	if t.hasTurn(8) {
+	if testshare.HasTurn(t, 0, 8) {
 		largest = blob.MaxBytes
 	}
 	var total int64

@@ -129,7 +129,7 @@ func On(name string, nth int, when When) func(Op) When {
 }
 
 // Fail sets the function that decides which writes fail; nil lets all pass. The
-// function is called once per write, for one write at a time, and may call
+// function is called once per write, for several at once if they are, and may call
 // [Faults.Cut].
 func (f *Faults) Fail(decide func(Op) When) {
 	f.mu.Lock()

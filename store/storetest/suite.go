@@ -3,7 +3,6 @@ package storetest
 import (
 	"context"
 	"fmt"
-	"hash/fnv"
 	"os"
 	"slices"
 	"sync"
@@ -314,14 +313,6 @@ type bed struct {
 	second func() store.Backend
 	// looked says whether the case has looked at the store's clock.
 	looked *atomic.Bool
-}
-
-// hasTurn reports whether a case that takes turns does its long work: in one of so many
-// runs, and not in the same run on all stores.
-func (t *bed) hasTurn(of int) bool {
-	name := fnv.New32a()
-	_, _ = name.Write([]byte(t.Name()))
-	return testshare.Has(t, of)(int(name.Sum32() % uint32(of)))
 }
 
 // store returns the session store of the case's tenant, on the first handle.
