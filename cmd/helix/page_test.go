@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -61,10 +62,14 @@ func TestPage(t *testing.T) {
 }
 
 // TestPageTells uses the page where things go wrong, or happen elsewhere: for each,
-// testdata/telling.mjs names what the page must say.
+// testdata/telling.mjs names what the page must say. A commit does half of them.
 func TestPageTells(t *testing.T) {
 	t.Parallel()
 	testshare.SkipUnless(t, 2, 4)
+	half := "both"
+	if !testshare.Soak() {
+		half = strconv.Itoa(testshare.Part(t, 8) / 4)
+	}
 	dir := writeDemo(t, "15ms", "runtime: {leaseTTL: 3s, sweep: 100ms, modelRetries: 0}\n")
 	models := failingModels(t)
 	text := strings.Replace(readFile(t, dir), "models:\n", "models:\n  slow: {model: demo, pace: 200ms}\n", 1)
@@ -75,7 +80,7 @@ func TestPageTells(t *testing.T) {
 	d := serveDemo(t, dir)
 	const token = "0123456789abcdef"
 	locked := writeDemo(t, "1ms", "server: {tokens: [{token: "+token+", user: alice}]}\n")
-	script := newScript(t, "telling.mjs", "HELIX_URL="+d.url(), "HELIX_MODELS="+models,
+	script := newScript(t, "telling.mjs", "HELIX_URL="+d.url(), "HELIX_MODELS="+models, "HELIX_TEST_HALF="+half,
 		"HELIX_TOKEN="+token, "HELIX_LOCKED_URL="+serve(t, locked, "--config", defaultConfig, "--data", "data").url())
 	script.run(func() { // it wants the server killed
 		d.kill()

@@ -1,5 +1,5 @@
 // What the scripts share that use the page in Chromium: HELIX_URL is a server of the demo that everybody may use.
-// HELIX_TEST_CASE runs the cases alone whose names contain it.
+// HELIX_TEST_CASE runs the cases alone whose names contain it, HELIX_TEST_HALF those of one half, 0 or 1.
 import { chromium } from "playwright-core";
 import assert from "node:assert/strict";
 import { createInterface } from "node:readline";
@@ -112,7 +112,8 @@ async function attempt(name, test) {
 // run runs cases, three at a time, and then those that want the server to themselves.
 export async function run(cases, alone = []) {
   const only = process.env.HELIX_TEST_CASE;
-  const names = Object.keys(cases).filter((name) => !only || name.includes(only));
+  const half = process.env.HELIX_TEST_HALF;
+  const names = Object.keys(cases).filter((name, i) => (only ? name.includes(only) : half !== String(1 - (i % 2))));
   const shared = names.filter((name) => !alone.includes(name));
   await Promise.all(
     [1, 2, 3].map(async () => {
