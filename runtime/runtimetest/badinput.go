@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -295,7 +296,7 @@ func badHugeArguments(s *Stage) {
 	x := s.Start(agent)
 	s.loose["s-1"] = true // a chunk that is too large is told without its content
 	s.ended(s.Say(x, agent, "s-1", "Go!"), helix.Completed)
-	s.same(string(s.messages("s-1")[2].Parts[0].Output), len(text), "the result")
+	s.same(string(s.messages("s-1")[2].Parts[0].Output), strconv.Itoa(len(text)), "the result")
 	s.usable(x, agent)
 }
 

@@ -409,7 +409,7 @@ func peopleNothing(s *Stage) {
 	s.Submit(x, "s-1", helix.ToolResult(pick.CallID, 1), helix.SubmitAccepted)
 	before = s.footprint()
 	_, err := x.Execute(s.ctx(), agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Well?")})
-	s.refused(err, helix.ErrAwaitingInput, "is waiting for 1 answer")
+	s.refused(err, helix.ErrAwaitingInput, "is waiting for 1 answer, and has answers that no run has used")
 	s.same(session.AsError(err).Calls, []string{pay.CallID}, "the call that it waits for")
 	s.same(s.footprint(), before, "the session after the refusal")
 	_, err = x.Retry(s.ctx(), "s-1", helix.RetryOptions{})

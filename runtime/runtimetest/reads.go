@@ -90,13 +90,14 @@ func (s *Stage) text(run helix.Run) (pieces []string, failure error) {
 func readText(s *Stage) {
 	child := named("child", scripted.New(scripted.Text("From below.")))
 	agent := newAgent(scripted.New(
-		scripted.Reply(scripted.Say("Let me ask."), scripted.Calling("subagent__child", `{"message":"Hi!"}`)), scripted.Text("All is well."),
+		scripted.Reply(scripted.Say("Let me ask."), handing("child", "look")), scripted.Text("All is well."),
 	))
 	agent.SubAgents = []helix.SubAgent{{Agent: child}}
 	x := s.Start(agent)
 	pieces, err := s.text(s.Begin(x, agent, "s-1", "Hi!"))
 	s.ok(err, "text")
 	s.same(strings.Join(pieces, ""), "Let me ask.All is well.", "text")
+	s.sameJSON(string(new(s.result("subagent__child")).ResultJSON()), `"From below."`, "the sub-agent's result")
 	for range s.Attach(x, "s-1").Text(s.ctx()) { // breaking out of it is fine
 		break
 	}

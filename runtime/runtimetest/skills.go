@@ -324,7 +324,7 @@ func skillCompacted(s *Stage) {
 	s.has(s.results("s-1"), "# The way of pdf", "# The way of csv", "xxx", "xxx", "1", "csv is loaded already", "pdf is loaded already")
 	events := strings.Fields(s.loaded("s-1")) // the calls of a step run at the same time
 	slices.Sort(events)
-	s.same(events, `[{"name":"csv"} {"name":"pdf"}]`, "events")
+	s.same(events, []string{`{"name":"csv"}`, `{"name":"pdf"}`}, "events")
 }
 
 func skillEvicting(s *Stage) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -328,12 +329,34 @@ func (s *Stage) failed(res *helix.Result, want error, words ...string) {
 // code is an error to match a code with.
 func code(c session.Code) error { return &session.Error{Code: c} }
 
-// same checks that two values print the same.
+// same checks that two values are equal; see [equal].
 func (s *Stage) same(got, want any, format string, args ...any) {
 	s.Helper()
-	if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
-		s.Fatalf("%s:\n got %s\nwant %s", fmt.Sprintf(format, args...), g, w)
+	if equal(got, want) {
+		return
 	}
+	g, w := fmt.Sprint(got), fmt.Sprint(want)
+	if g == w {
+		g, w = fmt.Sprintf("%#v", got), fmt.Sprintf("%#v", want)
+	}
+	s.Fatalf("%s:\n got %s\nwant %s", fmt.Sprintf(format, args...), g, w)
+}
+
+// equal is [reflect.DeepEqual], but for numbers and strings of another type, which is what a
+// constant often is, and for nil, which is an empty slice.
+func equal(got, want any) bool {
+	g, w := reflect.ValueOf(got), reflect.ValueOf(want)
+	switch {
+	case g.Kind() == reflect.String && w.Kind() == reflect.String:
+		return g.String() == w.String()
+	case g.CanInt() && w.CanInt():
+		return g.Int() == w.Int()
+	case g.CanUint() && w.CanInt():
+		return w.Int() >= 0 && g.Uint() == uint64(w.Int())
+	case g.Kind() == reflect.Slice && w.Kind() == reflect.Slice && g.Len()+w.Len() == 0:
+		return g.Type() == w.Type()
+	}
+	return reflect.DeepEqual(got, want)
 }
 
 // sameJSON checks that two JSON values are equal.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strconv"
 	"sync"
 
 	"github.com/helixagents/helix"
@@ -228,7 +229,7 @@ func toolMany(s *Stage) {
 	messages := s.messages("s-1")
 	s.same(len(messages), calls+3, "messages")
 	for i := range calls {
-		s.same(string(messages[2+i].Parts[0].Output), 2*i, "result %d", i)
+		s.same(string(messages[2+i].Parts[0].Output), strconv.Itoa(2*i), "result %d", i)
 	}
 }
 
