@@ -6,32 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store/internal/migrate"
 	"github.com/helixagents/helix/stream"
 )
-
-// downgrade reverts all migrations after the first, so that the schema is as the
-// first version of the program would have left it.
-var downgrade = []string{
-	`DROP TABLE helix.blob_totals, helix.blob_refs, helix.blob_pieces, helix.blobs`,
-	`DROP FUNCTION helix.note_blob()`,
-	`DROP TABLE helix.tasks`,
-	`ALTER TABLE helix.sessions DROP COLUMN run_requires`,
-	`DROP INDEX helix.pending_waiting_by_user`,
-	`DROP INDEX helix.pending_waiting`,
-	`DROP TRIGGER sessions_user ON helix.sessions`,
-	`DROP TRIGGER pending_user ON helix.pending`,
-	`DROP FUNCTION helix.note_session_user`,
-	`DROP FUNCTION helix.note_pending_user`,
-	`ALTER TABLE helix.pending DROP COLUMN user_id`,
-	`DROP INDEX helix.sessions_by_user_activity`,
-	`DROP INDEX helix.sessions_by_activity`,
-	`DROP INDEX helix.sessions_running`,
-	`ALTER TABLE helix.streams DROP COLUMN bytes`,
-	`DELETE FROM helix.migrations WHERE number > 1`,
-}
 
 // oldAppend is what the first version of the program does to add a batch of one
 // chunk.
@@ -73,11 +54,9 @@ func TestUpgrade(t *testing.T) {
 		}
 	}
 	add(before, 1)
-	for _, query := range downgrade {
-		ExecForTest(t, before.sql(query))
-	}
+	old := downgrade(t, before)
 
-	b := openTest(t, func(c *Config) { c.Schema = before.config.Schema })
+	b := openTest(t, func(c *Config) { c.Schema = old })
 	is := func(when string, activity session.Activity) {
 		t.Helper()
 		for _, userID := range []string{"ann", ""} {
@@ -127,6 +106,48 @@ func TestUpgrade(t *testing.T) {
 	if items, err := b.Streams().Chunks(ctx, "a", 3, 10); err != nil || len(items) != 2 {
 		t.Errorf("the stream has %d chunks, %v", len(items), err)
 	}
+}
+
+// downgrade returns the name of a schema as the first version of the program would have left it, with the rows of another:
+// it has the first migration only, and of each row what has a column there.
+func downgrade(t *testing.T, current *Backend) (schema string) {
+	t.Helper()
+	schema = SchemaForTest(t)
+	steps, err := migrations()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), current.config.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	if err := (&Backend{config: Config{Schema: schema}}).apply(t.Context(), conn, steps[:1]); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := conn.Query(t.Context(), `
+SELECT table_name, format('INSERT INTO %1$I.%2$I (%3$s) OVERRIDING SYSTEM VALUE SELECT %3$s FROM %4$I.%2$I',
+       table_schema, table_name, string_agg(quote_ident(column_name), ', '), $2::text)
+FROM information_schema.columns WHERE table_schema = $1 AND table_name <> 'migrations' GROUP BY table_schema, table_name`, schema, current.config.Schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copies, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct{ Table, Query string }])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range copies {
+		if _, err := conn.Exec(t.Context(), c.Query); err != nil {
+			t.Fatalf("a program of the first version cannot use the table %s any more, because a migration has removed a part of it; migrations only add: %v", c.Table, err)
+		}
+	}
+	// The next rows have numbers of their own.
+	_, err = conn.Exec(t.Context(), `
+SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, 1000) FROM pg_sequences WHERE schemaname = $1`, schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return schema
 }
 
 // TestFirstBlob requires that programs from before blobs may use a schema until the first
