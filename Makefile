@@ -17,9 +17,10 @@ TESTFLAGS  ?=
 RUNFLAGS   ?=
 SEED       ?= $(shell date +%s)
 MINUTES    ?= 60
+COUNT      ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help run chat test soak fuzz matrix sim lint fmt bench weight
+.PHONY: help run chat test stress soak fuzz matrix sim lint fmt bench weight
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +37,10 @@ chat: ## chat with a demo agent in the terminal
 
 test: ## lint, then run every test with the race detector (TESTFLAGS="-run Name" selects some)
 	@began=$$(date +%s) && $(MAKE) --no-print-directory lint && HELIX_BEGAN=$$began ./scripts/test.sh $(TESTFLAGS)
+
+stress: ## run one test 50 times beside busy loops, and stall it now and then (TEST=TestName/case PKG=./store/redis COUNT=50)
+	@[ -n "$(TEST)" ] && [ -n "$(PKG)" ] || { echo 'make stress needs a test and its package: make stress TEST=TestName/case PKG=./store/redis' >&2; exit 2; }
+	@HELIX_STRESS='$(COUNT)' HELIX_STRESS_TEST='$(TEST)' HELIX_STRESS_PKG='$(PKG)' ./scripts/test.sh
 
 soak: ## run every test at full length (up to two hours), then fuzz (two more)
 	@HELIX_SOAK=1 HELIX_SECOND_TRY=0 ./scripts/test.sh -timeout 120m $(TESTFLAGS)

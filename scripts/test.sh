@@ -22,6 +22,8 @@
 #                  the addresses of running servers, to be used instead
 #   HELIX_SCENARIOS=N
 #                  which share of the scenarios and of what other tests repeat is played; without it, the commit's hash decides
+#   HELIX_STRESS=N HELIX_STRESS_TEST=name HELIX_STRESS_PKG=package
+#                  instead of all tests run this one N times while the machine is busy (make stress)
 #   HELIX_BEGAN=N  when the run began, in seconds of Unix time, for the figures at its end
 #   HELIX_TEST_SKIP_SERVERS=1
 #                  fetch and install none of that, and skip the tests that need what is not there
@@ -181,6 +183,9 @@ if [ "${HELIX_SECOND_TRY:-1}" = 0 ]; then
 	tries=0
 fi
 CGO_ENABLED=0 go build -o bin/ ./internal/testserver/with ./internal/gotest
+if [ -n "${HELIX_STRESS:-}" ]; then
+	exec bin/with bin/gotest -stress "$HELIX_STRESS" -test "$HELIX_STRESS_TEST" "$HELIX_STRESS_PKG" -- "$@"
+fi
 budget=8m
 if [ -n "${HELIX_SOAK:-}" ]; then
 	budget=0

@@ -172,16 +172,7 @@ func TestVerdicts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
-			for file, text := range map[string]string{
-				"go.mod": "module example.com/m\n\ngo 1.26\n",
-				"m_test.go": "package m\n\nimport (\n\t\"os\"\n\t\"os/exec\"\n\t\"testing\"\n)\n\nvar (\n\t_ = os.Exit\n\t_ = exec.Command\n\t_ testing.TB\n)\n\n" +
-					c.source,
-			} {
-				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
+			dir := writeModule(t, c.source)
 			var out, errs bytes.Buffer // go test writes to both at once
 			r := runner{
 				tiers: []tier{{name: "2", packages: []string{"./..."}, most: 5}}, flags: slices.Concat([]string{"-count=1", "-vet=off"}, c.flags), dir: dir,
@@ -210,6 +201,22 @@ func TestVerdicts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// writeModule makes a module of one package, example.com/m, with these tests, and returns its directory.
+func writeModule(t *testing.T, source string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	for file, text := range map[string]string{
+		"go.mod": "module example.com/m\n\ngo 1.26\n",
+		"m_test.go": "package m\n\nimport (\n\t\"os\"\n\t\"os/exec\"\n\t\"strings\"\n\t\"testing\"\n)\n\nvar (\n\t_ = os.Exit\n\t_ = exec.Command\n\t_ = strings.Cut\n\t_ testing.TB\n)\n\n" +
+			source,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }
 
 func TestOutputIsBounded(t *testing.T) {

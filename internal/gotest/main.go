@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -23,6 +25,8 @@ func main() {
 	flag.DurationVar(&r.budget, "budget", 0, "how long the run may take; the last line says if it took longer")
 	began := flag.Int64("began", 0, "when the run began, in `seconds` of Unix time, if not now")
 	events := flag.String("events", "", "a `file` for what go test -json prints")
+	count := flag.Int("stress", 0, "run one test of one package so `often`, beside busy loops")
+	name := flag.String("test", "", "the `name` of the test for -stress")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: gotest [flags] PACKAGE... -- [flag of go test]...")
 		flag.PrintDefaults()
@@ -32,6 +36,13 @@ func main() {
 	if !ok {
 		flag.Usage()
 		os.Exit(2)
+	}
+	if *name != "" {
+		s := stress{
+			test: *name, pkg: strings.Join(packages, " "), flags: flags, count: *count, loops: 2 * runtime.NumCPU(),
+			out: os.Stdout, errs: os.Stderr,
+		}
+		os.Exit(s.main())
 	}
 	r.flags, r.began = flags, time.Now()
 	if *began != 0 {
