@@ -187,8 +187,10 @@ if [ -n "${HELIX_STRESS:-}" ]; then
 	exec bin/with bin/gotest -stress "$HELIX_STRESS" -test "$HELIX_STRESS_TEST" "$HELIX_STRESS_PKG" -- "$@"
 fi
 budget=8m
+quarantine=internal/gotest/quarantine.txt
 if [ -n "${HELIX_SOAK:-}" ]; then
 	budget=0
+	quarantine=
 fi
-exec bin/with bin/gotest -most "$tries" -events bin/events.json -began "${HELIX_BEGAN:-0}" -budget "$budget" \
+exec bin/with bin/gotest -most "$tries" -events bin/events.json -began "${HELIX_BEGAN:-0}" -budget "$budget" -quarantine "$quarantine" \
 	-note "${no_race:+the race detector was OFF: $no_race}" ./... -- "$@"

@@ -39,7 +39,7 @@ func (r *runner) tryAgain(from *tier, tests []test) []try {
 // tryOnce runs one test alone as often as it must pass, and returns why it failed, if it did.
 func (r *runner) tryOnce(from *tier, t test, left time.Duration) (failure string) {
 	// Where a flag is given twice, go test takes the second.
-	args := slices.Concat(r.flags, []string{
+	args := slices.Concat(r.flagsFor(t.pkg), []string{
 		"-p=1", "-count=" + strconv.Itoa(r.times), "-timeout=" + left.String(), "-run=" + patternOf(t.name), t.pkg,
 	})
 	again, _, err := r.goTest(silent{}, args...)

@@ -14,6 +14,8 @@
 // At the end gotest prints the list of tests that had a second try. Each of them is a fault, of the test or of
 // the product.
 //
+// With -quarantine it passes over the tests in a file, and names them at the end.
+//
 // With -stress it runs one test of one package many times while the machine has too much to do, and counts how often it
 // passed.
 package main

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"io"
+	"maps"
 	"regexp"
 )
 
@@ -49,10 +50,7 @@ var (
 
 // readEvents reads what go test -json prints, to its end.
 func readEvents(in io.Reader, watch watcher) (*results, error) {
-	r := &results{
-		tests: map[test]string{}, packages: map[string]string{}, outputs: map[test]*output{}, builds: map[string]*output{},
-		races: map[test]bool{}, crashes: map[test]string{}, passes: map[test]int{},
-	}
+	r := newResults()
 	lines := bufio.NewReaderSize(in, 1<<20)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -61,7 +59,7 @@ func readEvents(in io.Reader, watch watcher) (*results, error) {
 			if json.Unmarshal(line, &e) != nil || e.Action == "" {
 				watch.printLine(string(line))
 			} else {
-				r.add(e, watch)
+				r.note(e, watch)
 			}
 		}
 		if err == io.EOF {
@@ -73,7 +71,25 @@ func readEvents(in io.Reader, watch watcher) (*results, error) {
 	}
 }
 
-func (r *results) add(e event, watch watcher) {
+func newResults() *results {
+	return &results{
+		tests: map[test]string{}, packages: map[string]string{}, outputs: map[test]*output{}, builds: map[string]*output{},
+		races: map[test]bool{}, crashes: map[test]string{}, passes: map[test]int{},
+	}
+}
+
+// add adds what became of other packages.
+func (r *results) add(other *results) {
+	maps.Copy(r.tests, other.tests)
+	maps.Copy(r.packages, other.packages)
+	maps.Copy(r.outputs, other.outputs)
+	maps.Copy(r.builds, other.builds)
+	maps.Copy(r.races, other.races)
+	maps.Copy(r.crashes, other.crashes)
+	maps.Copy(r.passes, other.passes)
+}
+
+func (r *results) note(e event, watch watcher) {
 	at := test{e.Package, e.Test}
 	switch e.Action {
 	case "build-output":

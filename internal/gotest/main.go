@@ -25,6 +25,7 @@ func main() {
 	flag.DurationVar(&r.budget, "budget", 0, "how long the run may take; the last line says if it took longer")
 	began := flag.Int64("began", 0, "when the run began, in `seconds` of Unix time, if not now")
 	events := flag.String("events", "", "a `file` for what go test -json prints")
+	quarantine := flag.String("quarantine", "", "a `file` with tests to pass over")
 	count := flag.Int("stress", 0, "run one test of one package so `often`, beside busy loops")
 	name := flag.String("test", "", "the `name` of the test for -stress")
 	flag.Usage = func() {
@@ -54,6 +55,12 @@ func main() {
 		os.Exit(2)
 	}
 	r.tiers = tiers
+	if *quarantine != "" {
+		if r.quarantine, err = readQuarantine(*quarantine); err != nil {
+			fmt.Fprintln(os.Stderr, "gotest:", err)
+			os.Exit(2)
+		}
+	}
 	r.out, r.errs, r.events = os.Stdout, os.Stderr, io.Discard
 	if *events != "" {
 		file, err := os.Create(*events)
@@ -77,16 +84,17 @@ func split(args []string) (packages, flags []string, ok bool) {
 
 // runner runs the tests of packages, tier by tier.
 type runner struct {
-	tiers     []tier
-	flags     []string // of go test
-	dir       string   // where go test runs; empty: here
-	times     int
-	within    time.Duration
-	began     time.Time
-	budget    time.Duration
-	note      string
-	out, errs io.Writer
-	events    io.Writer
+	tiers      []tier
+	flags      []string // of go test
+	quarantine []quarantined
+	dir        string // where go test runs; empty: here
+	times      int
+	within     time.Duration
+	began      time.Time
+	budget     time.Duration
+	note       string
+	out, errs  io.Writer
+	events     io.Writer
 }
 
 // run returns the exit code. It ends at a tier that failed.
@@ -108,6 +116,7 @@ func (r *runner) run() int {
 		o.results.printSkipped(r.out)
 	}
 	r.printTiers(ran, start)
+	r.printQuarantine(r.out)
 	if r.note != "" {
 		fmt.Fprintln(r.out, r.note)
 	}
@@ -154,7 +163,7 @@ func (o *outcome) add(other *outcome) {
 // could not be run or was stopped.
 func (r *runner) runTier(t *tier) (*outcome, error) {
 	began := time.Now()
-	said, used, err := r.goTest(printer{r.out}, slices.Concat(r.flags, t.packages)...)
+	said, used, err := r.goTestAll(t.packages)
 	if said == nil {
 		return nil, err
 	}
@@ -176,6 +185,22 @@ func (r *runner) runTier(t *tier) (*outcome, error) {
 	o.passed = said.count("pass") + len(leaves) - o.failed
 	o.took = time.Since(began)
 	return o, nil
+}
+
+// goTestAll runs the tests of packages, and returns what goTest does for all of them.
+func (r *runner) goTestAll(packages []string) (*results, time.Duration, error) {
+	all, used := newResults(), time.Duration(0)
+	var failed error
+	for _, group := range r.divide(packages) {
+		said, took, err := r.goTest(printer{r.out}, slices.Concat(r.flagsFor(group[0]), group)...)
+		used += took
+		if said == nil {
+			return nil, used, err
+		}
+		all.add(said)
+		failed = errors.Join(failed, err)
+	}
+	return all, used, failed
 }
 
 // goTest runs go test with these arguments and returns what it said and the processor time that it used. There is an error
