@@ -156,10 +156,8 @@ func effectKey(id string, call *session.Part) string {
 	return key
 }
 
-// isStopped reports whether a person has stopped a run of a session, or of the one that called its agent.
-func (w *world) isStopped(id string) bool {
-	return slices.ContainsFunc(w.stops, func(s stop) bool { return s.session == rootOf(id) })
-}
+// isStopped reports whether a person may have stopped a run of a session, or of the one that called its agent.
+func (w *world) isStopped(id string) bool { return w.mayStop[rootOf(id)] }
 
 // rootOf returns the session whose run a sub-agent's session is part of.
 func rootOf(id string) string {

@@ -158,8 +158,11 @@ func (p *person) accept(ctx context.Context, what string, do func(ctx context.Co
 	return false
 }
 
-// stop interrupts a run.
+// stop interrupts a run. It may be heard although the answer is an error.
 func (p *person) stop(ctx context.Context, runID string) {
+	p.w.mu.Lock()
+	p.w.mayStop[p.id] = true
+	p.w.mu.Unlock()
 	if p.accept(ctx, "interrupt", func(ctx context.Context, x *process) error { return x.runtime.Interrupt(ctx, p.id, "enough") },
 		session.ErrNotFound, session.ErrStale) {
 		p.w.count("stops")

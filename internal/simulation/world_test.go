@@ -38,6 +38,7 @@ type world struct {
 	stops     []stop
 	answers   map[string]answered       // by the call's id
 	said      map[string]map[string]int // the texts of messages that were accepted, by session; 0 if that is not certain
+	mayStop   map[string]bool           // sessions that somebody has asked to stop, whatever the answer was
 	retried   map[string]bool           // sessions that failed and went on, without the step in which they failed
 	notes     map[string]string         // the runs of tasks that were carried out, by the task's id
 	crashes   []crash
@@ -87,7 +88,7 @@ func newWorld(t *testing.T, seed uint64, length time.Duration) *world {
 	w := &world{
 		t: t, seed: seed, began: time.Now(), length: length,
 		effects: map[string][]effect{}, asked: map[string][]modelUse{}, answers: map[string]answered{},
-		said: map[string]map[string]int{}, retried: map[string]bool{}, notes: map[string]string{}, counts: map[string]int{},
+		said: map[string]map[string]int{}, mayStop: map[string]bool{}, retried: map[string]bool{}, notes: map[string]string{}, counts: map[string]int{},
 	}
 	// No two readings of the clock are the same, as with a real one: that of a bubble stands still while anybody works.
 	backend := memory.New(memory.Config{Clock: func() time.Time {
