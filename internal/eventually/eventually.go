@@ -2,6 +2,7 @@
 package eventually
 
 import (
+	"context"
 	"testing"
 	"time"
 )
@@ -41,4 +42,31 @@ func Receive[T any](tb testing.TB, what string, from <-chan T) T {
 		tb.Fatalf("not within %s: %s", Patience, what)
 		panic("unreachable")
 	}
+}
+
+// PollContext waits until done reports true, or returns why ctx has ended. It is for goroutines and processes that have no
+// test, and for waits that the test may end.
+func PollContext(ctx context.Context, done func() bool) error {
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// Context returns a context that ends calls that would hang. In a cleanup, where the test's own has ended, it has not.
+func Context(tb testing.TB) context.Context {
+	tb.Helper()
+	parent := tb.Context()
+	if parent.Err() != nil {
+		parent = context.WithoutCancel(parent)
+	}
+	ctx, cancel := context.WithTimeout(parent, Patience)
+	tb.Cleanup(cancel)
+	return ctx
 }

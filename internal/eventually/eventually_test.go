@@ -1,6 +1,8 @@
 package eventually_test
 
 import (
+	"context"
+	"errors"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -52,4 +54,40 @@ func TestWaits(t *testing.T) {
 			time.Sleep(time.Minute) // the event of the last case has come
 		})
 	}
+}
+
+func TestPollContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		if err := eventually.PollContext(ctx, func() bool { return true }); err != nil {
+			t.Error(err)
+		}
+		enough := errors.New("enough")
+		began := time.Now()
+		time.AfterFunc(time.Hour, func() { cancel(enough) })
+		if err := eventually.PollContext(ctx, func() bool { return false }); !errors.Is(err, enough) || time.Since(began) != time.Hour {
+			t.Errorf("a poll ended after %s with %v", time.Since(began), err)
+		}
+	})
+}
+
+func TestContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		inTest := eventually.Context(t)
+		t.Cleanup(func() {
+			if inTest.Err() == nil {
+				t.Error("the context outlives its test")
+			}
+			ctx, began := eventually.Context(t), time.Now()
+			if <-ctx.Done(); time.Since(began) != eventually.Patience {
+				t.Errorf("the context of a cleanup ended after %s", time.Since(began))
+			}
+		})
+		if deadline, ok := inTest.Deadline(); !ok || time.Until(deadline) != eventually.Patience {
+			t.Errorf("the context ends at %s", deadline)
+		}
+	})
 }

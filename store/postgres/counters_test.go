@@ -13,6 +13,7 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine"
 	"github.com/helixagents/helix/engine/machine"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/session"
@@ -105,8 +106,7 @@ func (m *measuring) connect() {
 }
 
 func (m *measuring) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := eventually.Context(m.t)
 	_ = m.reader.Close(ctx) // the server may be gone
 }
 
@@ -137,18 +137,10 @@ func (m *measuring) settled(schema string) {
 	const query = `
 SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()) = 0
    AND (SELECT n_tup_ins FROM pg_stat_user_tables WHERE schemaname = '%[1]s' AND relname = 'messages') = (SELECT count(*) FROM %[1]s.messages)`
-	for {
-		var settled bool
+	eventually.Poll(m.t, "the server has counted everything", func() (settled bool) {
 		m.query(&settled, fmt.Sprintf(query, schema))
-		if settled {
-			return
-		}
-		select {
-		case <-m.t.Context().Done():
-			m.t.Fatal("the server has not counted everything")
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
+		return settled
+	})
 }
 
 // read reads the counters. Those of the WAL's content begin at lsn; without it they

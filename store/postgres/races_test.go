@@ -32,7 +32,7 @@ func TestFirstRequestTwice(t *testing.T) {
 		for i := range n {
 			done.Go(func() {
 				<-gate
-				<-time.After(time.Duration(i*round%40) * 50 * time.Microsecond) // so that they collide at different points
+				<-time.After(time.Duration(i*round%40) * 50 * time.Microsecond) // waits: so that they collide at different points
 				started[i], errs[i] = b.Sessions().StartRun(t.Context(), &session.StartRun{
 					SessionID: id, Create: &session.State{ID: id, Agent: "a", Status: session.Active},
 					Run: session.Run{ID: "run", Kind: session.RunExecute, RequestID: "request"}, Owner: fmt.Sprint("owner", i), TTL: time.Hour,

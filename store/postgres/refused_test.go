@@ -5,10 +5,10 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/session"
 )
@@ -37,14 +37,7 @@ func operate(t *testing.T, conn *pgx.Conn, queries ...string) {
 // do, contains no secret, and nothing was created.
 func refuses(t *testing.T, by *pgx.Conn, config Config, advice, secret string) {
 	t.Helper()
-	begun := time.Now()
-	b, err := OpenConfig(config)
-	if err == nil {
-		_ = b.Close()
-	}
-	if took := time.Since(begun); took > 5*time.Second {
-		t.Errorf("it took %v", took)
-	}
+	err := openSoon(t, config)
 	if !errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), advice) {
 		t.Errorf("got %v, want an error that says %q", err, advice)
 	}
@@ -69,17 +62,13 @@ func askPasswords(t *testing.T, conn *pgx.Conn, someone string) {
 	operate(t, conn,
 		"COPY (VALUES ('host all postgres 127.0.0.1/32 trust'), ('host all all 127.0.0.1/32 scram-sha-256')) TO '"+file+"'",
 		"SELECT pg_reload_conf()")
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	eventually.Poll(t, "the server asks for a password", func() bool {
 		let, err := pgx.Connect(t.Context(), someone)
-		if err != nil {
-			return
+		if err == nil {
+			_ = let.Close(t.Context())
 		}
-		_ = let.Close(t.Context())
-		if time.Now().After(deadline) {
-			t.Fatal("the server asks for no password")
-		}
-		<-time.After(5 * time.Millisecond)
-	}
+		return err != nil
+	})
 }
 
 func TestWrongPassword(t *testing.T) {
@@ -130,7 +119,6 @@ func TestReadOnlyServer(t *testing.T) {
 	turn := newWireTurn(t, b)
 	operate(t, conn, "ALTER DATABASE postgres SET default_transaction_read_only = on")
 	b.pool.Reset() // the setting applies to new connections
-	begun := time.Now()
 	for what, write := range map[string]func() error{
 		"commit":             func() error { return turn.change(t.Context(), session.Change{}) },
 		"commit with chunks": func() error { return turn.commitWith(1)(t.Context()) },
@@ -138,9 +126,6 @@ func TestReadOnlyServer(t *testing.T) {
 		if err := write(); !errors.Is(err, session.ErrUnavailable) || !session.IsRetryable(err) || !strings.Contains(err.Error(), advice) {
 			t.Errorf("%s: got %v, want a retryable error that says %q", what, err, advice)
 		}
-	}
-	if took := time.Since(begun); took > 5*time.Second {
-		t.Errorf("it took %v", took)
 	}
 	state, err := b.Sessions().Load(t.Context(), "a")
 	if err != nil || state.Version != turn.version {

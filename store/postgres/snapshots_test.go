@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/session"
 )
 
@@ -52,19 +52,13 @@ func TestSnapshots(t *testing.T) {
 // waitSnapshot waits until the writes since the last snapshot do not outweigh it.
 func waitSnapshot(t *testing.T, b *Backend) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	eventually.Poll(t, "a snapshot is taken", func() bool {
 		var delta, snapshots int64
 		err := b.query(t.Context(), "look", func(rows pgx.Rows) error { return rows.Scan(&delta, &snapshots) },
 			"SELECT delta_bytes, (SELECT count(*) FROM helix.state_snapshots) FROM helix.sessions WHERE id = 'a'")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if delta <= minSnapshot && snapshots > 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d bytes of writes and %d snapshots", delta, snapshots)
-		}
-		<-time.After(5 * time.Millisecond)
-	}
+		return delta <= minSnapshot && snapshots > 0
+	})
 }

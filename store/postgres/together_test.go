@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 )
@@ -22,16 +24,16 @@ func TestTogetherTold(t *testing.T) {
 	other := openTest(t, func(c *Config) { c.Schema, c.PollInterval = writer.config.Schema, time.Hour })
 	turn := newWireTurn(t, writer)
 	near, far := follow(t, writer, "a"), follow(t, other, "a")
-	expect(t, near, "caught-up", 5*time.Second)
-	expect(t, far, "caught-up", 5*time.Second)
+	expect(t, near, "caught-up")
+	expect(t, far, "caught-up")
 	waitListening(t, other)
 	for n := range 5 {
 		if err := turn.commitWith(2*n + 1)(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		for _, reader := range []<-chan string{near, far} {
-			expect(t, reader, "a", 5*time.Second)
-			expect(t, reader, "b", 5*time.Second)
+			expect(t, reader, "a")
+			expect(t, reader, "b")
 		}
 	}
 }
@@ -168,19 +170,13 @@ func TestLockOrder(t *testing.T) {
 // waitForLock waits until n statements about the backend's tables wait for a lock.
 func waitForLock(t *testing.T, b *Backend, n int) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	eventually.Poll(t, fmt.Sprint(n, " statements wait for a lock"), func() bool {
 		var waiting int
 		err := b.query(t.Context(), "look", func(rows pgx.Rows) error { return rows.Scan(&waiting) },
 			"SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '%'", b.config.Schema)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if waiting >= n {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d wait for a lock, not %d", waiting, n)
-		}
-		<-time.After(5 * time.Millisecond)
-	}
+		return waiting >= n
+	})
 }

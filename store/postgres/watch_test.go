@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -36,15 +37,10 @@ func follow(t *testing.T, b *Backend, id string) <-chan string {
 	return out
 }
 
-func expect(t *testing.T, out <-chan string, want string, within time.Duration) {
+func expect(t *testing.T, out <-chan string, want string) {
 	t.Helper()
-	select {
-	case got := <-out:
-		if got != want {
-			t.Fatalf("the reader got %q, want %q", got, want)
-		}
-	case <-time.After(within):
-		t.Fatalf("the reader did not get %q within %v", want, within)
+	if got := eventually.Receive(t, "the reader gets "+want, out); got != want {
+		t.Fatalf("the reader got %q, want %q", got, want)
 	}
 }
 
@@ -68,31 +64,26 @@ func TestNotify(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := follow(t, reader, "a")
-	expect(t, out, "caught-up", 5*time.Second)
+	expect(t, out, "caught-up")
 	waitListening(t, reader)
 	for n := range int64(20) {
 		say(t, writer, n+1)
-		expect(t, out, fmt.Sprint(n+1), 5*time.Second)
+		expect(t, out, fmt.Sprint(n+1))
 	}
 	cut := "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%" + reader.config.Schema + "%'"
 	if n := ExecForTest(t, cut); n != 1 {
 		t.Fatalf("%d connections were listening", n)
 	}
 	say(t, writer, 21) // the reader is notified in case it has missed something
-	expect(t, out, "21", 10*time.Second)
+	expect(t, out, "21")
 	waitListening(t, reader)
 	say(t, writer, 22)
-	expect(t, out, "22", 5*time.Second)
+	expect(t, out, "22")
 }
 
 func waitListening(t *testing.T, b *Backend) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !b.watch.listening.Load(); {
-		if time.Now().After(deadline) {
-			t.Fatal("no connection listens")
-		}
-		<-time.After(5 * time.Millisecond)
-	}
+	eventually.Poll(t, "a connection listens", b.watch.listening.Load)
 }
 
 // TestPolling has a reader in another process that gets no notifications.
@@ -104,10 +95,10 @@ func TestPolling(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := follow(t, reader, "a")
-	expect(t, out, "caught-up", 5*time.Second)
+	expect(t, out, "caught-up")
 	for n := range int64(5) {
 		say(t, writer, n+1)
-		expect(t, out, fmt.Sprint(n+1), 5*time.Second)
+		expect(t, out, fmt.Sprint(n+1))
 	}
 }
 
@@ -156,22 +147,17 @@ func TestHalfOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := follow(t, reader, "a")
-	expect(t, out, "caught-up", 5*time.Second)
+	expect(t, out, "caught-up")
 	waitListening(t, reader)
 	for n := range int64(5) {
-		<-time.After(70 * time.Millisecond) // it was tested in the meantime
+		<-time.After(70 * time.Millisecond) // waits: the connection is tested when it was silent for 50 ms, and nothing tells that it was
 		say(t, writer, n+1)
-		expect(t, out, fmt.Sprint(n+1), 5*time.Second)
+		expect(t, out, fmt.Sprint(n+1))
 	}
 	silent.Store(true)
-	for deadline := time.Now().Add(10 * time.Second); reader.watch.listening.Load(); {
-		if time.Now().After(deadline) {
-			t.Fatal("it still waits")
-		}
-		<-time.After(5 * time.Millisecond)
-	}
+	eventually.Poll(t, "the silence is noticed", func() bool { return !reader.watch.listening.Load() })
 	silent.Store(false)
 	waitListening(t, reader)
 	say(t, writer, 6)
-	expect(t, out, "6", 5*time.Second)
+	expect(t, out, "6")
 }

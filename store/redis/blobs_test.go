@@ -10,6 +10,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/helixagents/helix/blob"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store/redis"
 )
@@ -125,13 +126,7 @@ func TestKilledPut(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		deadline := time.Now().Add(10 * time.Second)
-		for len(blobKeys(t, client, prefix)) > 0 {
-			if time.Now().After(deadline) {
-				t.Fatalf("%q are left", blobKeys(t, client, prefix))
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
+		eventually.Poll(t, "the keys expire", func() bool { return len(blobKeys(t, client, prefix)) == 0 })
 		if missing, err := b.Blobs().Missing(ctx, "a", []string{ref}); err != nil || len(missing) != 1 {
 			t.Errorf("referred %t: missing: %q, %v", referred, missing, err)
 		}
@@ -206,16 +201,12 @@ func TestExpiredBlobs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	deadline := time.Now().Add(10 * time.Second)
-	for len(blobKeys(t, client, prefix)) > 0 {
-		if time.Now().After(deadline) {
-			t.Fatalf("%q are left", blobKeys(t, client, prefix))
-		}
+	eventually.Poll(t, "a sweep after the sessions' expiry removes all", func() bool {
 		if _, err := b.Blobs().Sweep(ctx, 0, 100); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(20 * time.Millisecond) // the server's own expiry is waited for
-	}
+		return len(blobKeys(t, client, prefix)) == 0
+	})
 	for _, key := range keysOf(t, client, prefix) {
 		if strings.HasSuffix(key, "}:B") {
 			t.Errorf("%s is left", key)

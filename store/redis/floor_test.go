@@ -91,7 +91,7 @@ func median(times [][]time.Duration) time.Duration {
 func timed(do func()) time.Duration {
 	start := time.Now()
 	do()
-	return time.Since(start)
+	return time.Since(start) // waits: a measurement of a benchmark
 }
 
 // stepper is a session in a run.

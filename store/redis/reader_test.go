@@ -1,12 +1,12 @@
 package redis_test
 
 import (
-	"context"
 	"fmt"
 	"iter"
 	"testing"
 	"time"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/store/redis"
 	"github.com/helixagents/helix/stream"
 )
@@ -17,8 +17,7 @@ func TestReadersAreTold(t *testing.T) {
 	for name, url := range map[string]string{"single": single(t), "cluster": cluster(t)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-			defer cancel()
+			ctx := eventually.Context(t)
 			config := redis.Config{URL: url, Prefix: newPrefix(), PollInterval: time.Hour}
 			writer, reader := open(t, config), open(t, config)
 			by := stream.Producer{Session: "a", Epoch: 1}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/redis"
@@ -85,8 +86,7 @@ func TestTogetherScriptsForgotten(t *testing.T) {
 // A reader that waits in another process is notified at once.
 func TestTogetherWakesReaders(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
+	ctx := eventually.Context(t)
 	config := redis.Config{URL: single(t), Prefix: newPrefix(), PollInterval: time.Hour}
 	b, other := open(t, config), open(t, config)
 	run := streaming(t, b, "a")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/session"
 )
 
@@ -48,10 +49,10 @@ func (t *bed) record(n int, c client) *history {
 	together(n, func(i int) {
 		random := rand.New(rand.NewPCG(uint64(i), 7))
 		c(ctx, handles[i%2], random, func(input any, call func() (any, error)) {
-			runtime.Gosched() // otherwise a fast store would serve one client after the other
-			from := time.Since(begun).Nanoseconds()
+			runtime.Gosched()                       // otherwise a fast store would serve one client after the other
+			from := time.Since(begun).Nanoseconds() // waits: the history says which calls overlapped
 			output, err := call()
-			to := time.Since(begun).Nanoseconds()
+			to := time.Since(begun).Nanoseconds() // waits: see above
 			if err != nil && h.err[i] == nil {
 				h.err[i] = fmt.Errorf("%+v: %w", input, err)
 			}
@@ -80,7 +81,7 @@ func check[S any](h *history, start S, step func(s S, input, output any) (bool, 
 		},
 		DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v → %+v", input, output) },
 	}
-	switch result := porcupine.CheckOperationsTimeout(model, ops, patience); result {
+	switch result := porcupine.CheckOperationsTimeout(model, ops, eventually.Patience); result {
 	case porcupine.Ok:
 	case porcupine.Unknown:
 		t.Fatalf("the checker ran out of time over %d operations, without a result", len(ops))

@@ -647,7 +647,7 @@ func (s trusting) Put(ctx context.Context, put *blob.Put) (blob.Stored, error) {
 	if err != nil {
 		return blob.Stored{}, err
 	}
-	time.Sleep(time.Millisecond)
+	time.Sleep(time.Millisecond) // waits: the fault shows if another session acts in between
 	only := *put
 	only.Elsewhere = only.Elsewhere || used
 	return s.Store.Put(ctx, &only)

@@ -3,8 +3,8 @@ package storetest
 import (
 	"fmt"
 	"sync/atomic"
-	"time"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 )
@@ -18,9 +18,6 @@ func signalCases() []testCase {
 	}
 }
 
-// signalLimit is how long a signal may take to arrive.
-const signalLimit = 20 * time.Second
-
 // signals listens on a handle to what is written on the first one.
 func signals(t *bed, at store.Backend) {
 	heard := make(chan session.Signal, 1000)
@@ -30,21 +27,6 @@ func signals(t *bed, at store.Backend) {
 		}
 	})
 	defer stop()
-	await := func(want session.Signal, limit time.Duration) bool {
-		t.Helper()
-		timer := time.NewTimer(limit)
-		defer timer.Stop()
-		for {
-			select {
-			case got := <-heard:
-				if got == want {
-					return true
-				}
-			case <-timer.C:
-				return false
-			}
-		}
-	}
 	key := func(id string) session.Key { return session.Key{Tenant: t.tenant, ID: id} }
 	request := func(id string) {
 		t.Helper()
@@ -52,22 +34,17 @@ func signals(t *bed, at store.Backend) {
 		t.ok(err, "RequestStop")
 	}
 	// Another handle may need a moment before it hears, so the first ones may be missed.
-	begun := time.Now()
-	for i := 0; ; i++ {
-		id := fmt.Sprint("first-", i)
+	firsts := 0
+	eventually.Poll(t, "a stop is announced", func() bool {
+		id := fmt.Sprint("first-", firsts)
+		firsts++
 		t.running(id)
 		request(id)
-		if await(session.Signal{Key: key(id), StopOf: "run-1"}, 200*time.Millisecond) {
-			break
-		}
-		if time.Since(begun) > signalLimit {
-			t.Fatal("no stop was announced")
-		}
-	}
+		return len(heard) > 0
+	})
 	must := func(want session.Signal, what string) {
 		t.Helper()
-		if !await(want, signalLimit) {
-			t.Fatalf("%s was not announced", what)
+		for eventually.Receive(t, what+" is announced", heard) != want {
 		}
 	}
 	t.running("a")

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/stream"
@@ -168,16 +169,10 @@ type reading struct {
 	stop func()
 }
 
-// patience is how long a case waits for something that must happen. It only
-// elapses if something is broken.
-const patience = 20 * time.Second
-
 func (t *bed) read(m stream.Manager, id string, from int64, wait bool) *reading {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	next, stop := iter.Pull2(m.Read(ctx, id, from, wait))
-	r := &reading{t: t, next: next, stop: func() { stop(); cancel() }}
-	t.Cleanup(r.stop)
-	return r
+	next, stop := iter.Pull2(m.Read(eventually.Context(t), id, from, wait))
+	t.Cleanup(stop)
+	return &reading{t: t, next: next, stop: stop}
 }
 
 // item returns the reader's next item.
@@ -491,8 +486,7 @@ func readSeveral(t *bed) {
 	const readers, total = 5, 60
 	p := producer("a", 1)
 	t.append("a", p, 1, text("t1"))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := eventually.Context(t)
 	var seen [readers]collected
 	together(readers+1, func(i int) {
 		if i < readers {
@@ -526,8 +520,7 @@ func readSlow(t *bed) {
 		t.append("a", p, int64(n), numberedTexts(n, min(n+499, total))...)
 	}
 	t.end("a", p, stream.EndCompleted)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := eventually.Context(t)
 	fast := collect(ctx, t.streams(), "a", 0, false)
 	t.ok(fast.err, "a reader beside the slow one")
 	equal(t, "items", len(fast.items), total+1)
@@ -579,27 +572,13 @@ func readCancel(t *bed) {
 		}
 		done <- out
 	}()
-	t.waitFor(caughtUp, "the reader to catch up")
+	eventually.Receive(t, "the reader catches up", caughtUp)
 	cancel()
-	select {
-	case out := <-done:
-		if out.err != nil && !errors.Is(out.err, context.Canceled) {
-			t.Fatalf("the read ended with %v", out.err)
-		}
-		equal(t, "items", len(out.items), 1)
-	case <-time.After(patience):
-		t.Fatalf("the read continues after its context has ended")
+	out := eventually.Receive(t, "the read ends with its context", done)
+	if out.err != nil && !errors.Is(out.err, context.Canceled) {
+		t.Fatalf("the read ended with %v", out.err)
 	}
-}
-
-// waitFor waits for a signal that must arrive.
-func (t *bed) waitFor(signal <-chan struct{}, what string) {
-	t.Helper()
-	select {
-	case <-signal:
-	case <-time.After(patience):
-		t.Fatalf("waited in vain for %s", what)
-	}
+	equal(t, "items", len(out.items), 1)
 }
 
 func readMissing(t *bed) {
@@ -616,18 +595,12 @@ func readMissing(t *bed) {
 	}()
 	p := producer("a", 1)
 	t.append("a", p, 1, text("first"))
-	select {
-	case item := <-got:
-		equal(t, "sequence", item.Sequence, 1)
-	case <-time.After(patience):
-		t.Fatalf("the reader still waits for a stream that exists")
-	}
+	equal(t, "sequence", eventually.Receive(t, "the reader sees the stream", got).Sequence, 1)
 	t.end("a", p, stream.EndCompleted)
 }
 
 func readWaitSecond(t *bed) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := eventually.Context(t)
 	var seen collected
 	together(2, func(i int) {
 		if i == 0 {

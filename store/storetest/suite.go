@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/blob"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -373,11 +374,7 @@ func (t *bed) pass(d time.Duration) {
 		return
 	}
 	until := t.now().Add(d)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !t.now().After(until) {
-		<-tick.C
-	}
+	eventually.Poll(t, "time passes on the store's clock", func() bool { return t.now().After(until) })
 }
 
 // now returns the time of the store's clock.
