@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -395,32 +396,33 @@ func TestTokenStaysOut(t *testing.T) {
 // so, a few times.
 func TestTooSoon(t *testing.T) {
 	t.Parallel()
-	var asked atomic.Int64
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set(wire.HeaderVersion, wire.ProtocolVersion)
-		if asked.Add(1) <= 2 {
-			w.Header().Set("Retry-After", "1")
-			w.WriteHeader(http.StatusTooManyRequests)
-			_, _ = io.WriteString(w, `{"error":"slow down","code":"framework_rate_limited","retryable":true,"limit":"rateLimit"}`)
-			return
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		c := direct(t, client.Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(wire.HeaderVersion, wire.ProtocolVersion)
+			if asked.Add(1) <= 2 {
+				w.Header().Set("Retry-After", "1")
+				w.WriteHeader(http.StatusTooManyRequests)
+				_, _ = io.WriteString(w, `{"error":"slow down","code":"framework_rate_limited","retryable":true,"limit":"rateLimit"}`)
+				return
+			}
+			_, _ = io.WriteString(w, `{"sessionId":"s-1","status":"completed"}`)
+		}))
+		began := time.Now()
+		status, err := c.Status(t.Context(), "s-1")
+		if err != nil || status.Status != session.Completed || asked.Load() != 3 {
+			t.Fatalf("the status is %+v after %d requests: %v", status, asked.Load(), err)
 		}
-		_, _ = io.WriteString(w, `{"sessionId":"s-1","status":"completed"}`)
-	}))
-	t.Cleanup(web.Close)
-	c, err := client.New(client.Config{URL: web.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	status, err := c.Status(t.Context(), "s-1")
-	if err != nil || status.Status != session.Completed || asked.Load() != 3 {
-		t.Fatalf("the status is %+v after %d requests: %v", status, asked.Load(), err)
-	}
-	asked.Store(-1000)
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(20*time.Millisecond, cancel)
-	if _, err := c.Status(ctx, "s-1"); !errors.Is(err, context.Canceled) {
-		t.Fatalf("a request that was given up ended with %v", err)
-	}
+		if took := time.Since(began); took < time.Second || took > 3*time.Second { // half of what the server says, to one and a half
+			t.Errorf("three requests took %s", took)
+		}
+		asked.Store(-1000)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second/4, cancel)
+		if _, err := c.Status(ctx, "s-1"); !errors.Is(err, context.Canceled) || asked.Load() != -999 {
+			t.Fatalf("a request that was given up ended with %v after %d requests", err, asked.Load()+1000)
+		}
+	})
 }
 
 // A conversation is compacted and cleared. A summary may take longer than other requests.
@@ -462,7 +464,12 @@ func TestCompact(t *testing.T) {
 	// The client waits longer than it does for other requests.
 	hasty := s.open(t, func(cfg *client.Config) { cfg.Timeout = time.Millisecond })
 	s.through(func(w http.ResponseWriter, r *http.Request) {
-		time.Sleep(20 * time.Millisecond) // longer than the client's usual patience
+		if strings.HasSuffix(r.URL.Path, "/clear") {
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-r.Context().Done() // the client has lost its patience
+			return
+		}
+		time.Sleep(20 * time.Millisecond) // waits: longer than the usual patience, which must not end this request
 		s.handler.ServeHTTP(w, r)
 	})
 	if _, err := hasty.Clear(ctx, "s1"); err == nil {

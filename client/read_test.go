@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -220,7 +221,19 @@ func TestReadOutlivesServer(t *testing.T) {
 func frames(t *testing.T, cfg client.Config, play ...string) (*client.Client, *atomic.Int64) {
 	t.Helper()
 	var asked atomic.Int64
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	web := httptest.NewServer(player(&asked, play))
+	t.Cleanup(web.Close)
+	cfg.URL, cfg.HTTP, cfg.Backoff = web.URL, web.Client(), time.Millisecond
+	c, err := client.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, &asked
+}
+
+// player plays events, and counts how often it is asked to. A list that ends with … is followed by silence.
+func player(asked *atomic.Int64, play []string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := int(asked.Add(1)) - 1
 		body := play[min(n, len(play)-1)]
 		w.Header().Set(wire.HeaderVersion, wire.ProtocolVersion)
@@ -231,14 +244,7 @@ func frames(t *testing.T, cfg client.Config, play ...string) (*client.Client, *a
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
 		}
-	}))
-	t.Cleanup(web.Close)
-	cfg.URL, cfg.HTTP, cfg.Backoff = web.URL, web.Client(), time.Millisecond
-	c, err := client.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c, &asked
+	})
 }
 
 func frame(kind string, sequence int64, data string) string {
@@ -251,8 +257,7 @@ func frame(kind string, sequence int64, data string) string {
 // said is what a reading came to, in short.
 func said(t *testing.T, c *client.Client, from int64) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), eventually.Patience)
-	defer cancel()
+	ctx := eventually.Context(t)
 	var out []string
 	for item, err := range c.Read(ctx, "s1", from) {
 		if err != nil {
@@ -297,17 +302,12 @@ func TestReadFrames(t *testing.T) {
 		"a failed run":      {play: []string{one + frame("fail", 0, `{"error":"no","code":"provider_auth"}`)}, want: "1a fail", asked: 1},
 		"truncated":         {play: []string{frame("truncated", 0, `{"floor":9}`)}, want: "truncated", asked: 1},
 		"a restored stream": {play: []string{one + two, frame("truncated", 0, `{"floor":0}`)}, want: "1a 2b truncated", asked: 2},
-		"silence":           {play: []string{one + "…", "…", two + end}, want: "1a 2b end", asked: 3},
 		"several lines":     {play: []string{"event: end\ndata: {\"status\":\ndata: \"completed\"}\n\n"}, want: "end", asked: 1},
 		"what comes after":  {play: []string{one + end + two + three}, want: "1a end", asked: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			silence := eventually.Patience
-			if name == "silence" {
-				silence = 100 * time.Millisecond
-			}
-			cl, asked := frames(t, client.Config{Silence: silence}, c.play...)
+			cl, asked := frames(t, client.Config{Silence: eventually.Patience}, c.play...)
 			got, err := said(t, cl, 0)
 			if err != nil || got != c.want || asked.Load() != c.asked {
 				t.Errorf("read %q with %d requests, %v; want %q with %d", got, asked.Load(), err, c.want, c.asked)
@@ -349,34 +349,49 @@ func TestReadGivesUp(t *testing.T) {
 	}
 }
 
+// TestReadSilence reads from a server that falls silent: the client asks again after the time that a stream may be
+// silent, and no sooner.
+func TestReadSilence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const silence = 45 * time.Second // by default
+		var asked atomic.Int64
+		play := []string{frame("chunk", 1, "a") + "…", "…", frame("chunk", 2, "b") + frame("end", 0, `{"status":"completed"}`)}
+		c := direct(t, client.Config{Backoff: time.Millisecond}, player(&asked, play))
+		began := time.Now()
+		got, err := said(t, c, 0)
+		if err != nil || got != "1a 2b end" || asked.Load() != 3 {
+			t.Errorf("read %q with %d requests, %v", got, asked.Load(), err)
+		}
+		if took := time.Since(began); took < 2*silence || took > 2*silence+time.Second {
+			t.Errorf("two silences took %s", took)
+		}
+	})
+}
+
 // TestReadWaits reads a stream that is quiet for longer than what stands between lets
 // connections live.
 func TestReadWaits(t *testing.T) {
 	t.Parallel()
-	const silence = 300 * time.Millisecond
-	var asked atomic.Int64
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set(wire.HeaderVersion, wire.ProtocolVersion)
-		w.Header().Set("Content-Type", wire.ContentEvents)
-		if asked.Add(1) > 4 {
-			_, _ = io.WriteString(w, frame("end", 0, `{"status":"completed"}`))
-			return
+	synctest.Test(t, func(t *testing.T) {
+		const silence = 20 * time.Second
+		var asked atomic.Int64
+		c := direct(t, client.Config{Silence: silence, Attempts: 1, Backoff: time.Millisecond}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set(wire.HeaderVersion, wire.ProtocolVersion)
+			w.Header().Set("Content-Type", wire.ContentEvents)
+			if asked.Add(1) > 4 {
+				_, _ = io.WriteString(w, frame("end", 0, `{"status":"completed"}`))
+				return
+			}
+			for range 3 {
+				_, _ = io.WriteString(w, ": keep-alive\n\n")
+				time.Sleep(silence - time.Second)
+			}
+		}))
+		if got, err := said(t, c, 0); err != nil || got != "end" || asked.Load() != 5 {
+			t.Errorf("read %q with %d requests, %v", got, asked.Load(), err)
 		}
-		tick := time.NewTicker(silence / 20)
-		defer tick.Stop()
-		for began := time.Now(); time.Since(began) < silence+silence/4; <-tick.C {
-			_, _ = io.WriteString(w, ": keep-alive\n\n")
-			_ = http.NewResponseController(w).Flush()
-		}
-	}))
-	defer web.Close()
-	c, err := client.New(client.Config{URL: web.URL, HTTP: web.Client(), Silence: silence, Attempts: 1, Backoff: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err := said(t, c, 0); err != nil || got != "end" {
-		t.Errorf("read %q, %v", got, err)
-	}
+	})
 }
 
 // TestReadStops wants a reader that leaves, or whose context ends, to leave nothing

@@ -66,8 +66,7 @@ func serve(t testing.TB, change func(*client.Config), agents ...*helix.Agent) *s
 	}))
 	s.url, s.http = web.URL+"/api", web.Client()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), eventually.Patience)
-		defer cancel()
+		ctx := eventually.Context(t)
 		if err := s.server.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}
@@ -122,8 +121,7 @@ func (s *service) through(h http.HandlerFunc) { s.between.Store(&h) }
 // all reads a stream to its end.
 func all(t testing.TB, c *client.Client, id string, from int64) []stream.Item {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), eventually.Patience)
-	defer cancel()
+	ctx := eventually.Context(t)
 	var out []stream.Item
 	for item, err := range c.Read(ctx, id, from) {
 		if err != nil {
