@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/remote"
 	"github.com/helixagents/helix/session"
 )
@@ -15,7 +16,7 @@ import (
 func TestExpiredThere(t *testing.T) {
 	t.Parallel()
 	expiring := clerk()
-	expiring.SessionExpiry = time.Second
+	expiring.SessionExpiry = time.Hour
 	there, url := serve(t, expiring)
 	a := &remote.Agent{URL: url, Token: token, Agent: "clerk"}
 	boss := bossOf(a.SubAgent())
@@ -28,15 +29,14 @@ func TestExpiredThere(t *testing.T) {
 	if err != nil || res.Status != helix.SuspendedAwaitingChildren || len(res.Pending) != 1 {
 		t.Fatalf("the run is %+v, %v, want one that waits", res, err)
 	}
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for expired := false; !expired; <-tick.C {
+	there.ahead.Store(int64(2 * time.Hour))
+	eventually.Poll(t, "the session expires there", func() bool {
 		page, err := there.db.Sessions().List(t.Context(), session.Query{PageRequest: session.PageRequest{Limit: 10}})
 		if err != nil || len(page.Items) != 1 {
 			t.Fatalf("the sessions there are %+v, %v", page, err)
 		}
-		expired = page.Items[0].Status == session.Failed
-	}
+		return page.Items[0].Status == session.Failed
+	})
 	p := res.Pending[0]
 	if _, err := rt.Submit(t.Context(), "s-1", helix.Approve(p, helix.User{})); err != nil {
 		t.Fatal(err)

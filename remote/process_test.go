@@ -21,6 +21,7 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/client"
 	"github.com/helixagents/helix/internal/eventually"
+	"github.com/helixagents/helix/internal/faultproxy"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/remote"
 	"github.com/helixagents/helix/runtime/local"
@@ -36,8 +37,7 @@ const serveEnv = "HELIX_REMOTE_TEST_SERVER"
 
 // service is what a process serves.
 type service struct {
-	Address string
-	File    string
+	File string
 	// Clerk is where the clerk is; the process that serves the clerk has none.
 	Clerk string
 }
@@ -105,14 +105,14 @@ func (s *service) serve() error {
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", s.Address)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
 	web := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- web.Serve(listener) }()
-	fmt.Println("ready")
+	fmt.Println(listener.Addr())
 	_, _ = io.Copy(io.Discard, os.Stdin) // until the test is over, or gone
 	ctx, cancel := context.WithTimeout(ctx, eventually.Patience)
 	defer cancel()
@@ -123,9 +123,11 @@ func (s *service) serve() error {
 	return err
 }
 
-// process is a server in a process of its own.
+// process is a server in a process of its own. Its address is that of a proxy, because a port that a process has left may be
+// taken by any other.
 type process struct {
 	*client.Client
+	proxy   *faultproxy.Proxy
 	t       *testing.T
 	service service
 	cmd     *exec.Cmd
@@ -135,22 +137,18 @@ type process struct {
 
 func newProcess(t *testing.T, name, clerk string) *process {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	listener.Close()
+	proxy := faultproxy.New(t, "")
+	proxy.Refuse()
 	dir := t.TempDir()
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(client.Config{URL: "http://" + address, Token: token, Backoff: 20 * time.Millisecond, Attempts: 200})
+	c, err := client.New(client.Config{URL: "http://" + proxy.Addr(), Token: token, Backoff: 20 * time.Millisecond, Attempts: 200})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{Client: c, t: t, log: log, service: service{Address: address, File: filepath.Join(dir, "db"), Clerk: clerk}}
+	p := &process{Client: c, t: t, log: log, proxy: proxy, service: service{File: filepath.Join(dir, "db"), Clerk: clerk}}
 	t.Cleanup(func() {
 		p.stdin.Close()
 		_ = p.cmd.Wait() // killed or not
@@ -163,7 +161,7 @@ func newProcess(t *testing.T, name, clerk string) *process {
 	return p
 }
 
-func (p *process) url() string { return "http://" + p.service.Address }
+func (p *process) url() string { return "http://" + p.proxy.Addr() }
 
 // start starts the process and waits until it serves.
 func (p *process) start() {
@@ -185,9 +183,12 @@ func (p *process) start() {
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
 		p.t.Fatalf("the server said %q, %v", line, err)
 	}
+	p.proxy.SetTarget(strings.TrimSpace(line))
+	p.proxy.Pass()
 }
 
 // restart kills the process, with no chance to tidy up, and starts it again.
@@ -197,6 +198,7 @@ func (p *process) restart() {
 		p.t.Fatal(err)
 	}
 	_ = p.cmd.Wait() // it was killed
+	p.proxy.Refuse()
 	p.stdin.Close()
 	p.start()
 }
@@ -208,6 +210,7 @@ func (p *process) replace() {
 	if err := p.cmd.Wait(); err != nil {
 		p.t.Fatal(err)
 	}
+	p.proxy.Refuse()
 	p.start()
 }
 
@@ -215,8 +218,7 @@ func (p *process) replace() {
 // the clerk's words.
 func (p *process) watch(id string, from int64, do func()) int64 {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), eventually.Patience)
-	defer cancel()
+	ctx := eventually.Context(p.t)
 	words, done := 0, false
 	for item, err := range p.Read(ctx, id, from) {
 		if err != nil {

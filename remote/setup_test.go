@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,12 +36,14 @@ const token = "clerk-secret-token"
 // runtime is an executor on a backend of its own.
 type runtime struct {
 	*local.Runtime
-	db store.Backend
+	db    store.Backend
+	ahead *atomic.Int64 // how far the backend's clock is ahead, as a duration
 }
 
 func newRuntime(t testing.TB, agents ...*helix.Agent) *runtime {
 	t.Helper()
-	db := memory.New(memory.Config{})
+	ahead := &atomic.Int64{}
+	db := memory.New(memory.Config{Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
 	rt, err := local.New(local.Config{Backend: db, Agents: agents, Sweep: 50 * time.Millisecond, RetryBackoff: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +56,7 @@ func newRuntime(t testing.TB, agents ...*helix.Agent) *runtime {
 			t.Error(err)
 		}
 	})
-	return &runtime{rt, db}
+	return &runtime{rt, db, ahead}
 }
 
 // serve offers agents over HTTP.
@@ -74,8 +77,7 @@ func serve(t testing.TB, agents ...*helix.Agent) (rt *runtime, url string) {
 	}
 	web := httptest.NewServer(srv)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), eventually.Patience)
-		defer cancel()
+		ctx := eventually.Context(t)
 		if err := srv.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}

@@ -88,8 +88,7 @@ func openOffice(t *testing.T, file string) *office {
 	web.Config.Handler = srv
 	web.Start()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), eventually.Patience)
-		defer cancel()
+		ctx := eventually.Context(t)
 		if err := srv.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}

@@ -138,7 +138,7 @@ func (l *link) pass(to io.Writer, data []byte) bool {
 
 // hold waits for a while, for a change of mode, or for the link to be cut.
 func (l *link) hold(d time.Duration, changed <-chan struct{}) (standing bool) {
-	timer := time.NewTimer(d)
+	timer := time.NewTimer(d) // waits: to be slow is what the proxy is for
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -158,6 +158,7 @@ func (l *link) dropReply(d *drop, buf []byte, n int) {
 	reply := append([]byte(nil), buf[:n]...)
 	for d.complete == nil || !d.complete(reply) {
 		if d.complete == nil {
+			// waits: a reply is whole when nothing more of it comes for a moment
 			_ = l.server.SetReadDeadline(time.Now().Add(quiet)) // fails if closed, and then so does Read
 		}
 		n, err := l.server.Read(buf)

@@ -16,12 +16,12 @@ import (
 // Proxy passes connections on to a server. Its methods may be called from any goroutine; a change of mode holds for all
 // connections, those that are open included.
 type Proxy struct {
-	target   string
 	listener net.Listener
 	cancel   context.CancelFunc
 	running  sync.WaitGroup
 
 	mu      sync.Mutex
+	target  string
 	mode    mode
 	changed chan struct{} // closed when mode has been replaced
 	links   map[*link]struct{}
@@ -77,6 +77,13 @@ func New(tb testing.TB, target string) *Proxy {
 
 // Addr returns the host and port that clients connect to.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// SetTarget has new connections go to another server, for one that was started again at another address.
+func (p *Proxy) SetTarget(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+}
 
 // Pass lets everything through again, what was held up included.
 func (p *Proxy) Pass() { p.set(mode{}) }
@@ -164,7 +171,7 @@ func (p *Proxy) accept(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(acceptPause):
+			case <-time.After(acceptPause): // waits: nothing tells that there are files again
 				continue
 			}
 		}
@@ -182,7 +189,10 @@ func (p *Proxy) accept(ctx context.Context) {
 func (p *Proxy) serve(ctx context.Context, client *net.TCPConn) {
 	const timeout = 10 * time.Second
 	d := net.Dialer{Timeout: timeout}
-	conn, err := d.DialContext(ctx, "tcp", p.target)
+	p.mu.Lock()
+	target := p.target
+	p.mu.Unlock()
+	conn, err := d.DialContext(ctx, "tcp", target)
 	if err != nil {
 		abort(client) // as if it had reached the server itself
 		return

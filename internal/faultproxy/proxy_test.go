@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testserver"
 )
 
@@ -95,7 +96,7 @@ func dial(t *testing.T, p *Proxy) *client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(eventually.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	return &client{t, conn.(*net.TCPConn)}
@@ -126,13 +127,14 @@ func (c *client) wantReset() {
 // wantSilence makes sure that nothing comes for a moment.
 func (c *client) wantSilence() {
 	c.t.Helper()
+	// waits: nothing must come, which has no signal
 	if err := c.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 		c.t.Fatal(err)
 	}
 	if n, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		c.t.Fatalf("read %d bytes, %v; want silence", n, err)
 	}
-	if err := c.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(eventually.Patience)); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -192,6 +194,26 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
+// A server that was started again elsewhere gets the connections that are made from then on.
+func TestSetTarget(t *testing.T) {
+	t.Parallel()
+	_, p := setup(t)
+	before, next := dial(t, p), newEcho(t)
+	before.send("one\n")
+	before.wantReply("one\n")
+	p.SetTarget(next.listener.Addr().String())
+	before.send("two\n")
+	before.wantReply("two\n")
+	after := dial(t, p)
+	after.send("three\n")
+	after.wantReply("three\n")
+	next.mu.Lock()
+	defer next.mu.Unlock()
+	if got := strings.Join(next.lines, ""); strings.TrimSpace(got) != "three" {
+		t.Errorf("the new server got %q", got)
+	}
+}
+
 func TestDelay(t *testing.T) {
 	t.Parallel()
 	_, p := setup(t)
@@ -201,7 +223,7 @@ func TestDelay(t *testing.T) {
 	start := time.Now()
 	c.send("slow\n")
 	c.wantReply("slow\n")
-	if took := time.Since(start); took < 2*delay {
+	if took := time.Since(start); took < 2*delay { // waits: a lower bound, which a slow machine keeps
 		t.Errorf("took %v, want %v in each direction", took, delay)
 	}
 	p.Delay(time.Hour)
