@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testbackend"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/internal/testshare"
@@ -57,7 +58,7 @@ func TestPostgresRestarts(t *testing.T) {
 	for i := range turns {
 		runs = append(runs, begin(t, rt, agent, fmt.Sprintf("s-%d", i)))
 	}
-	receive(t, "the turns are halfway", halfway)
+	eventually.Receive(t, "the turns are halfway", halfway)
 	server.Kill()
 	server.Start()
 	unknown := 0

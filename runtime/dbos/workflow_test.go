@@ -14,6 +14,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testbackend"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/runtime/dbos"
@@ -21,9 +22,6 @@ import (
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 )
-
-// patience bounds every wait. Only a failing test waits that long.
-const patience = 30 * time.Second
 
 // launch starts a runtime that ends with the test.
 func (p place) launch(t testing.TB, backend store.Backend, change func(*dbos.Config)) *dbos.Runtime {
@@ -112,8 +110,7 @@ func say(t testing.TB, x helix.Executor, agent *helix.Agent, id string) *helix.R
 // completed waits until a run has completed.
 func completed(t testing.TB, run helix.Run) *helix.Result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := eventually.Context(t)
 	res, err := run.Result(ctx)
 	if err != nil {
 		t.Fatalf("run %s: %v", run.ID(), err)
@@ -122,28 +119,6 @@ func completed(t testing.TB, run helix.Run) *helix.Result {
 		t.Fatalf("run %s is %s: %v", run.ID(), res.Status, res.Error)
 	}
 	return res
-}
-
-func receive(t testing.TB, what string, signal <-chan struct{}) {
-	t.Helper()
-	select {
-	case <-signal:
-	case <-time.After(patience):
-		t.Fatalf("waited in vain: %s", what)
-	}
-}
-
-// until waits for something that happens in its own time.
-func until(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	deadline := time.After(patience)
-	for !done() {
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-deadline:
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
 }
 
 // onBoth runs a test on Postgres and on SQLite.
@@ -222,7 +197,7 @@ func TestNeverStarted(t *testing.T) {
 			t.Errorf("run %s said %q after %d calls, want run %s and one call", res.RunID, res.Text, calls.Load(), opened.Run.ID)
 		}
 		c := at.client(t)
-		until(t, "one workflow", func() bool { return slices.Equal(workflows(t, c), []string{at.prefix + "__agent__s-1 SUCCESS"}) })
+		eventually.Poll(t, "one workflow", func() bool { return slices.Equal(workflows(t, c), []string{at.prefix + "__agent__s-1 SUCCESS"}) })
 	})
 }
 
@@ -248,7 +223,7 @@ func TestExecutorReturns(t *testing.T) {
 		mortal, kill := runtimetest.Mortal(backend())
 		first := at.launch(t, mortal, long("one"))
 		run := begin(t, first, agent, "s-1")
-		receive(t, "the call in flight", entered)
+		eventually.Receive(t, "the call in flight", entered)
 		kill()
 		stop(t, first)
 		other := at.launch(t, backend(), long("two"))
@@ -265,7 +240,7 @@ func TestExecutorReturns(t *testing.T) {
 			t.Errorf("a call that may not be repeated was started %d times", calls.Load())
 		}
 		c := at.client(t)
-		until(t, "one workflow", func() bool { return slices.Equal(workflows(t, c), []string{at.prefix + "__agent__s-1 SUCCESS"}) })
+		eventually.Poll(t, "one workflow", func() bool { return slices.Equal(workflows(t, c), []string{at.prefix + "__agent__s-1 SUCCESS"}) })
 	})
 }
 
@@ -291,7 +266,7 @@ func TestTamperedWith(t *testing.T) {
 				}))
 				rt := at.launch(t, backend(), func(*dbos.Config) {})
 				run := begin(t, rt, agent, name)
-				receive(t, "the call in flight", entered)
+				eventually.Receive(t, "the call in flight", entered)
 				c := at.client(t)
 				id := at.prefix + "__agent__" + name
 				if err := tamper(c, id); err != nil {
@@ -302,7 +277,7 @@ func TestTamperedWith(t *testing.T) {
 				if calls.Load() != 1 {
 					t.Errorf("a call that may not be repeated was started %d times", calls.Load())
 				}
-				until(t, "the workflow has ended", func() bool { return slices.Contains(workflows(t, c), id+" SUCCESS") })
+				eventually.Poll(t, "the workflow has ended", func() bool { return slices.Contains(workflows(t, c), id+" SUCCESS") })
 				stop(t, rt)
 			})
 		}
@@ -316,7 +291,7 @@ func TestRetention(t *testing.T) {
 		rt := at.launch(t, backend(), func(c *dbos.Config) { c.Retention = 100 * time.Millisecond })
 		say(t, rt, agent, "s-1")
 		c := at.client(t)
-		until(t, "the workflow is deleted", func() bool { return len(workflows(t, c)) == 0 })
+		eventually.Poll(t, "the workflow is deleted", func() bool { return len(workflows(t, c)) == 0 })
 	})
 }
 
@@ -344,7 +319,7 @@ func TestEndedRun(t *testing.T) {
 			t.Fatalf("the workflows are %q", rows)
 		}
 		at.launch(t, backend(), func(c *dbos.Config) { c.Retention = 100 * time.Millisecond })
-		until(t, "the workflow is deleted", func() bool { return len(workflows(t, c)) == 0 })
+		eventually.Poll(t, "the workflow is deleted", func() bool { return len(workflows(t, c)) == 0 })
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/session"
@@ -51,20 +52,13 @@ func TestNoRecovery(t *testing.T) {
 		}
 	}
 	for id, want := range map[string]session.Status{"asks": session.Completed, "waits": session.Failed} {
-		for {
+		eventually.Poll(t, id+" is "+string(want), func() bool {
 			state, err := db.Sessions().Load(t.Context(), id)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if state.Status == want {
-				break
-			}
-			select {
-			case <-time.After(5 * time.Millisecond):
-			case <-t.Context().Done():
-				t.Fatalf("%s is %s", id, state.Status)
-			}
-		}
+			return state.Status == want
+		})
 	}
 	state, err := db.Sessions().Load(t.Context(), "lost")
 	if err != nil || state.Lease.Owner != "gone" {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/session"
@@ -71,9 +73,7 @@ func TestDeleteSparesTheNextSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(reply)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	if res, err := next.Result(ctx); err != nil || res.Status != helix.Completed {
+	if res, err := next.Result(eventually.Context(t)); err != nil || res.Status != helix.Completed {
 		t.Errorf("the run of the new session: %+v, %v", res, err)
 	}
 }
@@ -81,42 +81,44 @@ func TestDeleteSparesTheNextSession(t *testing.T) {
 // A turn that is opened while the runtime closes is handed over, too, and Shutdown says so.
 func TestShutdownWhileATurnIsOpened(t *testing.T) {
 	t.Parallel()
-	db := memory.New(memory.Config{})
-	faults := storetest.NewFaults(db)
-	opening, release := make(chan struct{}), make(chan struct{})
-	faults.Fail(func(op storetest.Op) storetest.When {
-		if op.Name == "StartRun" {
-			close(opening)
-			<-release
+	synctest.Test(t, func(t *testing.T) {
+		db := memory.New(memory.Config{})
+		faults := storetest.NewFaults(db)
+		opening, release := make(chan struct{}), make(chan struct{})
+		faults.Fail(func(op storetest.Op) storetest.When {
+			if op.Name == "StartRun" {
+				close(opening)
+				<-release
+			}
+			return storetest.Pass
+		})
+		agent := &helix.Agent{Name: "clerk", Model: scripted.New(scripted.Text("Done.")).ByPosition()}
+		rt, err := local.New(local.Config{Backend: faults, Sweep: time.Hour})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return storetest.Pass
+		executed := make(chan error, 1)
+		go func() {
+			_, err := rt.Execute(t.Context(), agent, helix.Input{SessionID: "s", Message: helix.UserText("Hi!")})
+			executed <- err
+		}()
+		<-opening
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		go func() {
+			time.Sleep(time.Minute) // Shutdown is at work by then
+			close(release)
+		}()
+		closed := rt.Shutdown(ctx)
+		if err := <-executed; err != nil {
+			t.Fatal(err)
+		}
+		run, err := db.Sessions().CurrentRun(t.Context(), "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if run.Status != session.RunRunning || !errors.Is(closed, context.Canceled) {
+			t.Errorf("Shutdown returned %v, and the run is %s", closed, run.Status)
+		}
 	})
-	agent := &helix.Agent{Name: "clerk", Model: scripted.New(scripted.Text("Done.")).ByPosition()}
-	rt, err := local.New(local.Config{Backend: faults, Sweep: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	executed := make(chan error, 1)
-	go func() {
-		_, err := rt.Execute(t.Context(), agent, helix.Input{SessionID: "s", Message: helix.UserText("Hi!")})
-		executed <- err
-	}()
-	<-opening
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	go func() {
-		time.Sleep(50 * time.Millisecond) // Shutdown is at work by then, or else the turn ends as it should
-		close(release)
-	}()
-	closed := rt.Shutdown(ctx)
-	if err := <-executed; err != nil {
-		t.Fatal(err)
-	}
-	run, err := db.Sessions().CurrentRun(t.Context(), "s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if handedOver := run.Status == session.RunRunning; handedOver != errors.Is(closed, context.Canceled) {
-		t.Errorf("Shutdown returned %v, and the run is %s", closed, run.Status)
-	}
 }

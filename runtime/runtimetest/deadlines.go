@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -96,7 +97,7 @@ func deadlineLengths(s *Stage) {
 	s.same(strings.Join(got, ", "), "a 24h0m0s, b 1h0m0s, c never, d 24h0m0s, e 1h30m0s", "deadlines")
 	now, err := s.store().Now(s.ctx())
 	s.ok(err, "now")
-	if age := now.Sub(res.Pending[0].CreatedAt); age < 0 || age > patience {
+	if age := now.Sub(res.Pending[0].CreatedAt); age < 0 || age > eventually.Patience {
 		s.Fatalf("the wait began %s ago on the store's clock", age)
 	}
 }

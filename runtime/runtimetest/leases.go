@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 )
@@ -108,7 +109,7 @@ func (l *leases) endIfDead() {
 // end lets all expire that is kept, as time would. What was given back, or taken by others,
 // is refused by the store.
 func (l *leases) end() {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), eventually.Patience)
 	defer cancel()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,7 +135,5 @@ func (l *leases) end() {
 
 // untilAvailable calls do until it does not fail because the store is unavailable.
 func untilAvailable(ctx context.Context, do func() error) {
-	for ctx.Err() == nil && errors.Is(do(), session.ErrUnavailable) {
-		time.Sleep(10 * time.Millisecond) // between two tries
-	}
+	_ = eventually.PollContext(ctx, func() bool { return !errors.Is(do(), session.ErrUnavailable) }) // the scenario fails then
 }

@@ -140,6 +140,8 @@ func raceResumes(s *Stage) {
 }
 
 // soon is some moment in the time that a run takes to suspend.
+//
+// waits: any moment will do, and others each time
 func soon() { <-time.After(rand.N(3 * time.Millisecond)) }
 
 // answerSoon answers a call of a session that may still run, at some moment.
@@ -160,7 +162,7 @@ func (s *Stage) answerSoon(ctx context.Context, x helix.Executor, id, tool strin
 			return x.Submit(ctx, id, helix.ToolResult(p.CallID, "blue"))
 		}
 		select {
-		case <-time.After(100 * time.Microsecond):
+		case <-time.After(100 * time.Microsecond): // waits: the race is over soon after the call waits, and a longer pause would miss it
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

@@ -445,7 +445,7 @@ func (m *mute) Read(ctx context.Context, _ string, _ int64) iter.Seq2[stream.Ite
 	return func(func(stream.Item, error) bool) {
 		select {
 		case <-ctx.Done():
-		case <-time.After(m.lasts):
+		case <-time.After(m.lasts): // waits: it lasts that long and shows nothing
 		}
 	}
 }

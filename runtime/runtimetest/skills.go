@@ -354,7 +354,7 @@ func skillPreloadedEdited(s *Stage) {
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	write("Read on.")
-	time.Sleep(files.ScanInterval + 100*time.Millisecond)
+	s.idle(files.ScanInterval + 100*time.Millisecond)
 	s.ended(s.Say(x, agent, "s-1", "More!"), helix.Completed)
 	for i, want := range []string{"Read it.", "Read on.", "Read on."} {
 		if got := model.Requests()[i].Instructions; !strings.Contains(got, want) || strings.Count(got, "Read ") != 1 {

@@ -23,10 +23,6 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// patience limits every wait of a scenario. Only a failing one waits that long, or one on
-// a machine with much else to do.
-const patience = eventually.Patience
-
 // lease is how long an orphan waits for its takeover, where a scenario is about
 // that.
 const lease = 200 * time.Millisecond
@@ -121,9 +117,7 @@ func over() context.Context {
 
 // ctx returns a context with a deadline for one call.
 func (s *Stage) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	s.Cleanup(cancel)
-	return ctx
+	return eventually.Context(s.T)
 }
 
 // Execute starts a turn that must not be refused.
@@ -433,42 +427,24 @@ func renderMessage(m *session.Message) string {
 // until waits until done reports true.
 func (s *Stage) until(what string, done func() bool) {
 	s.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			s.Fatalf("timed out: %s", what)
-		}
-	}
+	eventually.Poll(s.T, what, done)
 }
 
 // idle lets time pass in which nothing must happen.
+//
+// waits: what must not happen has no signal; on most backends this is a bubble's time
 func (s *Stage) idle(d time.Duration) { <-time.After(d) }
 
 // receive waits for a signal.
 func (s *Stage) receive(what string, signal <-chan struct{}) {
 	s.Helper()
-	select {
-	case <-signal:
-	case <-time.After(patience):
-		s.Fatalf("timed out: %s", what)
-	}
+	eventually.Receive(s.T, what, signal)
 }
 
 // receiveFrom waits for a value on a channel.
 func (s *Stage) receiveFrom(what string, from <-chan string) string {
 	s.Helper()
-	select {
-	case which := <-from:
-		return which
-	case <-time.After(patience):
-		s.Fatalf("timed out: %s", what)
-		return ""
-	}
+	return eventually.Receive(s.T, what, from)
 }
 
 // gate is a place where a tool, hook or model waits until the scenario opens it.

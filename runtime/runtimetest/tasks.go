@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
 )
@@ -125,13 +126,9 @@ func tasksFollow(s *Stage) {
 	x := s.StartWith(quick(agent))
 	res := s.Say(x, agent, "s-1", "Hi!")
 	s.ended(res, helix.Completed)
-	select {
-	case task := <-done:
-		s.same([]any{task.Kind, task.Agent, task.SessionID, task.RunID, string(task.Body), task.Attempts},
-			[]any{"work", "agent", "s-1", res.RunID, `{"n":1}`, 1}, "task")
-	case <-time.After(patience):
-		s.Fatal("the task is not carried out")
-	}
+	task := eventually.Receive(s.T, "the task is carried out", done)
+	s.same([]any{task.Kind, task.Agent, task.SessionID, task.RunID, string(task.Body), task.Attempts},
+		[]any{"work", "agent", "s-1", res.RunID, `{"n":1}`, 1}, "task")
 	s.noTasks()
 	s.ended(s.Say(x, agent, "s-1", "Again!"), helix.Completed)
 	s.until("the second run's task is carried out", func() bool { return len(done) == 1 })
@@ -225,7 +222,7 @@ func tasksFail(s *Stage) {
 	began := time.Now()
 	s.putTask("", "one")
 	s.noTasks()
-	if took := time.Since(began); took < 200*time.Millisecond {
+	if took := time.Since(began); took < 200*time.Millisecond { // waits: a lower bound, which a slow machine keeps
 		s.Errorf("four attempts with delays of 40, 80 and 80 ms took %s", took)
 	}
 	for n := 1; n <= 4; n++ {
@@ -340,13 +337,8 @@ func tasksLost(s *Stage) {
 	s.putTask("", "one")
 	s.receive("the handler has begun", g.entered)
 	backend.kill() // it lives on, but cannot reach the store
-	select {
-	case err := <-cancelled:
-		if !errors.Is(err, session.ErrStale) {
-			s.Errorf("the handler was cancelled because of %v", err)
-		}
-	case <-time.After(patience):
-		s.Fatal("the handler is not cancelled")
+	if err := eventually.Receive(s.T, "the handler is cancelled", cancelled); !errors.Is(err, session.ErrStale) {
+		s.Errorf("the handler was cancelled because of %v", err)
 	}
 	s.StartOther(quick(agent))
 	s.noTasks()
@@ -400,7 +392,7 @@ func tasksGrace(s *Stage) {
 		return ctx.Err()
 	})
 	opts := quick(agent)
-	opts.Tasks.Grace = 300 * time.Millisecond
+	opts.Tasks.Grace = eventually.Patience
 	x := s.StartWith(opts)
 	s.putTask("", "long")
 	s.putTask("", "short")
@@ -408,7 +400,7 @@ func tasksGrace(s *Stage) {
 	s.until("both have begun", func() bool {
 		return !slices.ContainsFunc(s.tasks(), func(task session.Task) bool { return task.Owner == "" })
 	})
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond) // waits: it passes, because the handlers hang
 	defer cancel()
 	go func() {
 		<-ctx.Done()
@@ -444,7 +436,7 @@ func tasksFew(s *Stage) {
 		defer now.Add(-1)
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 		}
-		time.Sleep(5 * time.Millisecond) // so that handlers overlap
+		time.Sleep(5 * time.Millisecond) // waits: so that handlers overlap
 		return nil
 	})
 	opts := quick(agent)

@@ -9,15 +9,13 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 )
 
 // This file has the scenarios about when a task is carried out, and by which worker.
-
-// prompt is how long something may take that waits for nothing.
-const prompt = patience / 20
 
 // finishing returns an agent with a task after each run, which is sent to done.
 func finishing(model *scripted.Model, done chan<- session.Task, tools ...helix.Tool) *helix.Agent {
@@ -32,15 +30,10 @@ func finishing(model *scripted.Model, done chan<- session.Task, tools ...helix.T
 	return agent
 }
 
-// taskOf waits for a task of a run, which must begin soon.
+// taskOf waits for a task of a run. Where it is not found at once, the options [seldom] have others find it too late.
 func (s *Stage) taskOf(done <-chan session.Task, runID string) {
 	s.Helper()
-	select {
-	case task := <-done:
-		s.same(task.RunID, runID, "run of the task")
-	case <-time.After(prompt):
-		s.Fatalf("the task of run %s does not begin", runID)
-	}
+	s.same(eventually.Receive(s.T, "the task begins", done).RunID, runID, "run of the task")
 }
 
 func tasksAtOnce(s *Stage) {
@@ -106,12 +99,7 @@ func (s *Stage) slowTenant(workers int) {
 		for i := range 3 {
 			task := session.Task{ID: fmt.Sprint(i), Kind: "work", Agent: "agent"}
 			s.ok(s.Backend.Sessions().Tenant(tenant).PutTasks(s.ctx(), []session.Task{task}), "put a task")
-			select {
-			case got := <-quiet:
-				s.same(got, tenant, "tenant")
-			case <-time.After(prompt):
-				s.Fatalf("with %d workers, all of them at slow tasks, the task of tenant %s does not begin", workers, tenant)
-			}
+			s.same(s.receiveFrom("a task begins while all workers are at slow ones", quiet), tenant, "tenant")
 		}
 	}
 	s.same(slow.Load(), int64(workers), "slow tasks that run")
@@ -148,7 +136,7 @@ func tasksFactoryLeft(s *Stage) {
 	s.ended(s.Result(run), helix.Completed)
 	x.Kill()
 	y := s.StartOther(seldom())
-	time.Sleep(time.Millisecond) // the search looks for tasks that were due before it, and a fake clock may stand still
+	time.Sleep(time.Millisecond) // waits: the search looks for tasks that were due before it, and a fake clock may stand still
 	s.ok(y.RegisterFactory("agent", factory), "register")
 	s.taskOf(done, run.ID())
 	s.noTasks()
@@ -214,21 +202,21 @@ func tasksFailedDeletion(s *Stage) {
 	var down atomic.Bool
 	var cleaned tally
 	agent := newAgent(scripted.New(scripted.Text("Hello.")))
-	agent.Extensions = []helix.Extension{&cleaner{worker{extension: extension{name: "cleaner"}, do: func(ctx context.Context, task *session.Task) error {
-		for ctx.Err() == nil { // the task may begin before the deletion that has stored it ends
-			exists, err := s.Backend.Sessions().Exists(ctx, "s-1")
+	agent.Extensions = []helix.Extension{&cleaner{worker{extension: extension{name: "cleaner"}, do: func(ctx context.Context, task *session.Task) (err error) {
+		// The task may begin before the deletion that has stored it ends.
+		left := eventually.PollContext(ctx, func() bool {
+			var exists bool
+			exists, err = s.Backend.Sessions().Exists(ctx, "s-1")
 			switch {
 			case err != nil:
-				return err
 			case !exists:
 				cleaned.add(string(task.Body))
-				return nil
 			case down.Load():
-				return errors.New("the session exists")
+				err = errors.New("the session exists")
 			}
-			time.Sleep(time.Millisecond)
-		}
-		return ctx.Err()
+			return err != nil || !exists
+		})
+		return errors.Join(left, err)
 	}}}}
 	opts := quick(agent)
 	opts.Tasks.MaxAttempts = 2
@@ -285,13 +273,11 @@ func tasksHangShutdown(s *Stage) {
 	}), "register")
 	s.receive("the factory is asked", f.entered)
 	ctx, cancel := context.WithCancel(context.Background())
-	rescue := time.AfterFunc(patience, func() { g.release(); f.release() })
-	defer rescue.Stop()
+	rescue := time.AfterFunc(eventually.Patience, func() { g.release(); f.release() })
 	cancel()
-	began := time.Now()
 	_ = x.Shutdown(ctx)
-	if took := time.Since(began); took > prompt {
-		s.Errorf("the shutdown took %s", took)
+	if !rescue.Stop() {
+		s.Error("the shutdown waited for a handler or a factory")
 	}
 	for _, task := range s.tasks() {
 		s.same([]any{task.Attempts, task.Owner}, []any{0, ""}, "task %s", task.ID)

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testbackend"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/runtime/temporal"
@@ -83,8 +84,7 @@ func (s *site) execute(agent *helix.Agent, id string) helix.Run {
 
 func (s *site) result(run helix.Run) *helix.Result {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
-	defer cancel()
+	ctx := eventually.Context(s.t)
 	result, err := run.Result(ctx)
 	if err != nil {
 		s.t.Fatal(err)
@@ -106,8 +106,7 @@ func (s *site) run(id, runID string) *session.Run {
 // continued as another.
 func (s *site) history(id string) [][]*historypb.HistoryEvent {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
-	defer cancel()
+	ctx := eventually.Context(s.t)
 	run, err := s.first(ctx, id)
 	if err != nil {
 		s.t.Fatal(err)

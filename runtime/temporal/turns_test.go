@@ -76,19 +76,15 @@ func TestStopFromElsewhere(t *testing.T) {
 	t.Parallel()
 	entered := make(chan struct{}, 1)
 	agent := waiting(entered)
-	s := newSite(t, nil, agent)
+	s := newSite(t, func(cfg *temporal.Config) { cfg.LeaseTTL = 24 * time.Hour }, agent) // it is not renewed within a test's patience
 	run := s.execute(agent, "s-1")
 	<-entered
 	other := newSiteOn(t, s.client, testbackend.Open(t, s.address), s.queue, func(cfg *temporal.Config) { cfg.NoWorker = true }, agent)
-	began := time.Now()
 	if err := other.Interrupt(t.Context(), "s-1", "enough"); err != nil {
 		t.Fatal(err)
 	}
 	if result := s.result(run); result.Status != helix.Interrupted {
 		t.Errorf("the run is %s: %v", result.Status, result.Error)
-	}
-	if took := time.Since(began); took > 5*time.Second { // leases are renewed every ten
-		t.Errorf("the stop was noticed after %s", took)
 	}
 }
 
