@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/session"
@@ -274,8 +275,7 @@ func (p *play) open(agents ...*helix.Agent) {
 	p.must(err)
 	p.rt = rt
 	p.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
+		ctx := eventually.Context(p)
 		_ = rt.Shutdown(ctx)
 		p.db.Close()
 	})
@@ -297,8 +297,7 @@ func (p *play) started(run helix.Run, err error) *helix.Result {
 
 func (p *play) result() *helix.Result {
 	p.Helper()
-	ctx, cancel := context.WithTimeout(p.Context(), 10*time.Second)
-	defer cancel()
+	ctx := eventually.Context(p)
 	res, err := p.run.Result(ctx)
 	p.must(err)
 	return res

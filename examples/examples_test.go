@@ -4,22 +4,18 @@ package examples_test
 
 import (
 	"bytes"
-	"context"
 	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testserver"
 )
 
 var update = flag.Bool("update", false, "write the examples' output to testdata")
-
-// limit is the longest time that one example may run.
-const limit = time.Minute
 
 func TestExamplesPrintWhatTheyClaim(t *testing.T) {
 	t.Parallel()
@@ -113,8 +109,7 @@ func build(t *testing.T, pattern string) string {
 // run runs a program in an empty directory and returns its standard output.
 func run(t *testing.T, program string) []byte {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
+	ctx := eventually.Context(t)
 	cmd := exec.CommandContext(ctx, program)
 	cmd.Dir = t.TempDir()
 	var stdout, stderr bytes.Buffer

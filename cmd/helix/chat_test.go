@@ -175,7 +175,7 @@ func TestSecondInterruptLeavesAtOnce(t *testing.T) {
 	p.signal(os.Interrupt)
 	// The second one comes while the turn is being stopped, or at the prompt. The
 	// system may also make one signal of the two, so it is sent until it works.
-	for again := time.Tick(100 * time.Millisecond); ; {
+	for again := time.Tick(100 * time.Millisecond); ; { // waits: between two signals
 		select {
 		case <-p.done:
 		case <-again:

@@ -19,9 +19,6 @@ import (
 	"github.com/helixagents/helix/internal/testserver"
 )
 
-// patience is how long a test waits for the program before it fails.
-const patience = eventually.Patience
-
 // beProgram makes the test binary the program itself, so that tests drive a real
 // process, with the race detector if they have it.
 const beProgram = "HELIX_TEST_BE_PROGRAM"
@@ -124,7 +121,7 @@ func (p *program) enter(lines ...string) {
 // await waits until the program has written a text.
 func (p *program) await(out *output, want string) {
 	p.t.Helper()
-	timeout := time.After(patience)
+	timeout := time.After(eventually.Patience)
 	for {
 		text, changed := out.read()
 		if strings.Contains(text, want) {
@@ -154,7 +151,7 @@ func (p *program) wait() int {
 	p.t.Helper()
 	select {
 	case <-p.done:
-	case <-time.After(patience):
+	case <-time.After(eventually.Patience):
 		p.t.Fatalf("it did not end:\n%s%s", p.out, p.err)
 	}
 	return p.cmd.ProcessState.ExitCode()

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/session"
@@ -168,8 +168,7 @@ func newScript(t *testing.T, name string, env ...string) *nodeScript {
 		t.Fatal(err)
 	}
 	chromium, chromiumEnv := testserver.Chromium(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
+	ctx := eventually.Context(t)
 	s := &nodeScript{t, exec.CommandContext(ctx, testserver.Node(t), name)}
 	s.cmd.Dir = dir
 	s.cmd.Env = append(append(append(os.Environ(), chromiumEnv...), "CHROMIUM="+chromium, "HOME="+dir), env...)

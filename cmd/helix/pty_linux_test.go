@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/helixagents/helix/internal/eventually"
 )
 
 // terminal is a program on a terminal of its own, with somebody who types and looks.
@@ -132,7 +134,7 @@ func (p *terminal) asked(want string) {
 
 func (p *terminal) awaits(want string, seen func(screen []string) bool) {
 	p.t.Helper()
-	timeout := time.After(patience)
+	timeout := time.After(eventually.Patience)
 	for {
 		text, changed := p.out.read()
 		if seen(screenOf(text, p.columns)) {

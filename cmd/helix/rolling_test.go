@@ -30,6 +30,7 @@ import (
 	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/client"
 	"github.com/helixagents/helix/internal/backend"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testbackend"
 	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/server/wire"
@@ -189,7 +190,7 @@ func (r *rolling) oven(w http.ResponseWriter, request *http.Request) {
 	r.mu.Unlock()
 	select {
 	case <-request.Context().Done():
-	case <-time.After(100 * time.Millisecond):
+	case <-time.After(100 * time.Millisecond): // waits: see above
 	}
 	w.Header().Set("Content-Type", "application/json")
 	fmt.Fprint(w, `{"task":"done"}`)
@@ -231,7 +232,7 @@ func (r *rolling) testFollowing() {
 		reader := r.seats[1-i]
 		id := "told-by-" + writer.name
 		begin(r.t, writer.client, "teller", id, askStory)
-		ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+		ctx, cancel := context.WithTimeout(r.t.Context(), eventually.Patience)
 		type arrival struct {
 			away bool // at the reader on the other side
 			item stream.Item
@@ -293,7 +294,7 @@ func (r *rolling) testFirstBlob() {
 		r.t.Fatal(err)
 	}
 	defer db.Close()
-	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(r.t.Context(), eventually.Patience)
 	defer cancel()
 	if _, err := db.Blobs().Put(ctx, &blob.Put{SessionID: r.chats[0].id, Data: []byte("kept")}); err != nil {
 		r.t.Fatal(err)
@@ -311,7 +312,7 @@ func (r *rolling) testFirstBlob() {
 		if ctx.Err() != nil {
 			r.t.Fatalf("the old program goes on in a store with blobs: %v", err)
 		}
-		time.Sleep(100 * time.Millisecond) // it notices when it next takes or renews a lease
+		time.Sleep(100 * time.Millisecond) // waits: it notices when it next takes or renews a lease
 	}
 	if err := start(young, 0); err != nil {
 		r.t.Errorf("the new program in a store with blobs: %v", err)
@@ -420,7 +421,7 @@ func (c *conversation) say(ctx context.Context, turn int, words string) (*wire.S
 		select {
 		case <-ctx.Done():
 			return nil, errors.Join(ctx.Err(), err)
-		case <-time.After(20 * time.Millisecond): // a server that was killed comes back in its own time
+		case <-time.After(20 * time.Millisecond): // waits: a server that was killed comes back in its own time
 		}
 	}
 }
@@ -448,7 +449,7 @@ func (c *conversation) follow(ctx context.Context, side int) error {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
-			case <-time.After(20 * time.Millisecond):
+			case <-time.After(20 * time.Millisecond): // waits: between two tries
 			}
 		}
 	}
@@ -485,7 +486,7 @@ func (c *conversation) read(ctx context.Context, side int, at *int, runID string
 func (r *rolling) testKills() {
 	r.t.Helper()
 	const chats, kills = 8, 16
-	ctx, cancel := context.WithTimeout(r.t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(r.t.Context(), 10*time.Minute) // waits: a soak has more to do than others, and this ends it
 	defer cancel()
 	failed := make(chan error, 3*chats)
 	enough := make(chan struct{})
@@ -566,7 +567,7 @@ func (r *rolling) progress(ctx context.Context, done <-chan struct{}, chunks int
 			return false
 		case <-ctx.Done():
 			return false
-		case <-time.After(2 * time.Millisecond): // where the servers are then is anybody's guess
+		case <-time.After(2 * time.Millisecond): // waits: where the servers are then is anybody's guess
 		}
 	}
 	return true

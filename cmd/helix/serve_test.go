@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/client"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
@@ -146,7 +147,7 @@ type reading struct {
 // takes.
 func read(t *testing.T, c *client.Client, id string) *reading {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), eventually.Patience)
 	r := &reading{t: t, id: id, items: make(chan stream.Item)}
 	failed := make(chan error, 1)
 	go func() {

@@ -77,7 +77,7 @@ func clerkAgent(model clerk, record func(start string) error) *helix.Agent {
 			if err := record(tool + " " + call.IdempotencyKey()); err != nil {
 				return "", err
 			}
-			time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond) // so that trouble finds calls in flight
+			time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond) // waits: so that trouble finds calls in flight
 			if tool == "pay" {
 				helix.Append(call, "paid", in.N)
 			}

@@ -107,7 +107,7 @@ func recorded(dir, tool string) helix.Callable {
 		if err := record(dir, tool+" "+call.IdempotencyKey()); err != nil {
 			return "", err
 		}
-		time.Sleep(rand.N(5 * time.Millisecond)) // so that trouble and answers find calls in flight
+		time.Sleep(rand.N(5 * time.Millisecond)) // waits: so that trouble and answers find calls in flight
 		return tool + " " + call.ID, nil
 	})
 }
@@ -208,7 +208,7 @@ func (d *clerks) answer(ctx context.Context, o order, a *answer) error {
 			if waiting[i].Tool != o.Call {
 				continue
 			}
-			time.Sleep(rand.N(25 * time.Millisecond)) // how the run stands by then is anybody's guess
+			time.Sleep(rand.N(25 * time.Millisecond)) // waits: how the run stands by then is anybody's guess
 			out, err := d.rt.Submit(ctx, o.Session, helix.Approve(waiting[i], helix.User{}))
 			if err == nil {
 				a.Status, a.Continuation = string(out.Outcome), string(out.Continuation)

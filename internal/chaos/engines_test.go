@@ -128,7 +128,7 @@ func TestTemporalRestarted(t *testing.T) {
 			return false
 		}
 		server.Kill()
-		time.Sleep(2 * silence) // the server is away for longer than a process may be silent
+		time.Sleep(2 * silence) // waits: the server is away for longer than a process may be silent
 		server.Start()
 		t.Logf("the server was restarted after %.0f %% of the work", 100*done())
 		return false

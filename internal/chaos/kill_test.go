@@ -101,7 +101,7 @@ func testSIGKILL(t *testing.T, dir string) {
 				t.Fatalf("after %d kills the worker said %q", killed, line)
 			}
 		}
-		time.Sleep(time.Duration(rand.Int64N(int64(8 * time.Millisecond))))
+		time.Sleep(rand.N(8 * time.Millisecond)) // waits: any moment will do, and others each time
 		c.kill()
 		endLeases(t, db)
 		killed++

@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 
 // play is a child's main function.
 func play(part func(context.Context, string) error) int {
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute) // waits: it ends a child that its test has forgotten
 	defer cancel()
 	if err := part(ctx, os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)

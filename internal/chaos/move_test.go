@@ -39,8 +39,7 @@ func TestMove(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), eventually.Patience)
-		defer cancel()
+		ctx := eventually.Context(t)
 		defer rt.Shutdown(ctx)
 		run, err := do(ctx, rt)
 		if err != nil {
@@ -111,8 +110,7 @@ func TestMovedDeadline(t *testing.T) {
 				Name: "clerk", Model: scripted.New(scripted.Call("pick", struct{}{}), scripted.Text("Never mind.")).ByPosition(),
 				Tools: []helix.Tool{{Name: "pick", Execute: helix.OnClient[struct{}](), Deadline: time.Second}},
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), eventually.Patience)
-			defer cancel()
+			ctx := eventually.Context(t)
 			start := func(name string, opts helix.RuntimeOptions) helix.Runtime {
 				write(t, dir, "runtime", name+" "+runtimes[name](t))
 				rt, err := startRuntime(dir, opts)

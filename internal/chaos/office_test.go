@@ -66,7 +66,7 @@ func (o *office) work(disturb func(ctx context.Context, done func() float64) (le
 	if testshare.Soak() {
 		limit = 30 * time.Minute
 	}
-	ctx, cancel := context.WithTimeout(o.t.Context(), limit)
+	ctx, cancel := context.WithTimeout(o.t.Context(), limit) // waits: the common patience, and more for the work of a soak
 	defer cancel()
 	var over atomic.Bool
 	agent := clerkAgent(clerk{
@@ -139,7 +139,7 @@ func (o *office) session(ctx context.Context, rt helix.Executor, agent *helix.Ag
 			o.leave(errLeft)
 			return
 		}
-		time.Sleep(20 * time.Millisecond) // a store that is away comes back in its own time
+		time.Sleep(20 * time.Millisecond) // waits: a store that is away comes back in its own time
 	}
 }
 
@@ -255,12 +255,5 @@ func (o *office) begun() map[string]int {
 
 // until waits for a share of the work to be done; false when the work has ended.
 func until(ctx context.Context, done func() float64, share float64) bool {
-	for done() < share {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-	return true
+	return eventually.PollContext(ctx, func() bool { return done() >= share }) == nil
 }

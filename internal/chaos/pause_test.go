@@ -34,7 +34,7 @@ func testSIGSTOP(t *testing.T, dir string) {
 	overtaken := 0
 	for try := 0; overtaken < rounds; try++ {
 		holder := whoWorks(t, lines)
-		time.Sleep(rand.N(5 * time.Millisecond))
+		time.Sleep(rand.N(5 * time.Millisecond)) // waits: any moment will do, and others each time
 		workers[holder].signal(syscall.SIGSTOP)
 		drain(lines[holder])
 		if overtakes(t, db, lines[1-holder], time.Duration(try+1)*500*time.Millisecond) {
@@ -64,7 +64,7 @@ func testSIGSTOP(t *testing.T, dir string) {
 // the file locked.
 func overtakes(t *testing.T, db store.Backend, lines <-chan string, limit time.Duration) bool {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	ctx, cancel := context.WithTimeout(t.Context(), limit) // waits: the file may be locked until the process goes on, and then there is another try
 	defer cancel()
 	if err := tryEndLeases(ctx, db); err != nil {
 		return false

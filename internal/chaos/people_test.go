@@ -202,7 +202,7 @@ func testKilledTrees(t *testing.T, dir string) {
 			// Where the tree stands after a moment is anybody's guess. A run that is killed
 			// three times without progress fails, which is not what is tested here.
 			for range rand.IntN(3) {
-				time.Sleep(rand.N(50 * time.Millisecond))
+				time.Sleep(rand.N(50 * time.Millisecond)) // waits: any moment will do, and others each time
 				again()
 			}
 			settled(t, db, id)

@@ -34,7 +34,7 @@ func (ward) Generate(ctx context.Context, r *llm.Request, emit func(llm.Delta)) 
 		limit = 200 * time.Millisecond
 	}
 	select {
-	case <-time.After(limit):
+	case <-time.After(limit): // waits: the other runs are under way when the process ends
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/internal/eventually"
@@ -45,14 +44,7 @@ func askingAgent(dir string) *helix.Agent {
 	wait := helix.Tool{
 		Name: "wait", Description: "Wait.", ReadOnly: true,
 		Execute: helix.Func(func(ctx context.Context, _ *helix.Call, _ order) (string, error) {
-			for !exists(dir, "enough") {
-				select {
-				case <-time.After(5 * time.Millisecond):
-				case <-ctx.Done():
-					return "", ctx.Err()
-				}
-			}
-			return "waited", nil
+			return "waited", eventually.PollContext(ctx, func() bool { return exists(dir, "enough") })
 		}),
 	}
 	agent := &helix.Agent{

@@ -77,7 +77,7 @@ func (g gated) Generate(ctx context.Context, r *llm.Request, emit func(llm.Delta
 
 func pause(ctx context.Context) error {
 	select {
-	case <-time.After(2 * time.Millisecond):
+	case <-time.After(2 * time.Millisecond): // waits: so that trouble finds the others at work
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -164,7 +164,7 @@ func testBadNetwork(t *testing.T, k kind) {
 func wait(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(d):
+	case <-time.After(d): // waits: how long a trouble lasts, or the time between two
 	}
 }
 

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/runtime/local"
@@ -35,7 +37,7 @@ func (notary) TaskKinds() []string { return []string{"note"} }
 func (n notary) HandleTask(ctx context.Context, task *session.Task) error {
 	if rand.IntN(4) == 0 { // so that processes are killed while they carry tasks out, too
 		select {
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(10 * time.Millisecond): // waits: see above
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -72,21 +74,23 @@ func notes(ctx context.Context, dir string) error {
 			return err
 		}
 	}
-	for {
-		page, err := db.Sessions().List(ctx, session.Query{Activity: session.ActivityRunning})
-		if err != nil {
-			return err
+	// Runs are taken over, and holds expire.
+	late := eventually.PollContext(ctx, func() bool {
+		var page session.Page[session.Summary]
+		if page, err = db.Sessions().List(ctx, session.Query{Activity: session.ActivityRunning}); err != nil {
+			return true
 		}
-		tasks, err := db.Sessions().ListTasks(ctx, session.TaskQuery{})
-		if err != nil {
-			return err
+		var tasks session.Page[session.Task]
+		if tasks, err = db.Sessions().ListTasks(ctx, session.TaskQuery{}); err != nil {
+			return true
 		}
-		if len(page.Items) == 0 && len(tasks.Items) == 0 {
-			fmt.Println("ended")
-			return nil
-		}
-		time.Sleep(10 * time.Millisecond) // until runs are taken over and holds have expired
+		return len(page.Items) == 0 && len(tasks.Items) == 0
+	})
+	if err := errors.Join(late, err); err != nil {
+		return err
 	}
+	fmt.Println("ended")
+	return nil
 }
 
 // TestTasksKilled kills processes whose every run ends with a task that writes a line
@@ -108,7 +112,7 @@ func testTasksKilled(t *testing.T, dir string) {
 				t.Fatalf("the process said %q", line)
 			}
 		}
-		time.Sleep(time.Duration(rand.Int64N(int64(20 * time.Millisecond)))) // anywhere in a run or a task
+		time.Sleep(rand.N(20 * time.Millisecond)) // waits: anywhere in a run or a task
 		c.kill()
 		endLeases(t, db)
 		endHolds(t, db)

@@ -55,7 +55,7 @@ func (p *person) call(ctx context.Context, what string, do func(ctx context.Cont
 	if x == nil {
 		return true, errGone
 	}
-	ctx, cancel := context.WithTimeout(ctx, callPatience)
+	ctx, cancel := context.WithTimeout(ctx, callPatience) // waits: in a bubble
 	defer cancel()
 	err = do(ctx, x)
 	again = err != nil && (session.IsRetryable(err) || errors.Is(err, session.ErrClosed) || !x.alive.Load() || ctx.Err() != nil)

@@ -45,11 +45,11 @@ func TestSimulation(t *testing.T) {
 		limit = 10 * time.Minute
 	}
 	began, fleets := time.Now(), uint64(0)
-	for time.Since(began) < limit && !t.Failed() {
+	for time.Since(began) < limit && !t.Failed() { // waits: as many fleets as there is time for
 		fleets++
 		simulate(t, first*1000+fleets)
 	}
-	t.Logf("%d fleets, %d minutes each, in %s", fleets, *minutesFlag, time.Since(began).Round(time.Second))
+	t.Logf("%d fleets, %d minutes each, in %s", fleets, *minutesFlag, time.Since(began).Round(time.Second)) // waits: only printed
 }
 
 // simulate simulates one fleet.
@@ -64,7 +64,7 @@ func simulate(t *testing.T, seed uint64) {
 			w.check()
 		})
 	})
-	t.Logf("seed %d took %s", seed, time.Since(began).Round(time.Millisecond))
+	t.Logf("seed %d took %s", seed, time.Since(began).Round(time.Millisecond)) // waits: only printed
 }
 
 // live lets people and processes work until all is done.

@@ -116,7 +116,7 @@ func (w *world) chance(name string, percent uint64) bool {
 }
 
 // now is how long the world has existed.
-func (w *world) now() time.Duration { return time.Since(w.began) }
+func (w *world) now() time.Duration { return time.Since(w.began) } // waits: in a bubble
 
 // fail notes that something is that must not be.
 func (w *world) fail(format string, args ...any) {

@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/helixagents/helix/internal/eventually"
 )
 
 const (
@@ -70,21 +71,17 @@ func slots(from, to int) string {
 
 // awaitCluster waits until a node knows all the others and who has which slots.
 func awaitCluster(ctx context.Context, node *server) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, eventually.Patience)
 	defer cancel()
-	poll := time.NewTicker(pollInterval)
-	defer poll.Stop()
-	for {
-		info, err := askRedis(ctx, node.addr(), "CLUSTER INFO")
-		if err == nil && strings.Contains(info, "cluster_state:ok") &&
-			strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", clusterNodes)) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("redis cluster not ready: %w\n%s\nthe log of %s ends with:\n%s",
-				errors.Join(ctx.Err(), err), info, node.addr(), node.logTail())
-		case <-poll.C:
-		}
+	var info string
+	var err error
+	late := eventually.PollContext(ctx, func() bool {
+		info, err = askRedis(ctx, node.addr(), "CLUSTER INFO")
+		return err == nil && strings.Contains(info, "cluster_state:ok") &&
+			strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", clusterNodes))
+	})
+	if late != nil {
+		return fmt.Errorf("redis cluster not ready: %w\n%s\nthe log of %s ends with:\n%s", errors.Join(late, err), info, node.addr(), node.logTail())
 	}
+	return nil
 }

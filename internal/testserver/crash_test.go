@@ -9,7 +9,8 @@ import (
 	"runtime"
 	"slices"
 	"testing"
-	"time"
+
+	"github.com/helixagents/helix/internal/eventually"
 )
 
 func TestServersEndWithACrashedProcess(t *testing.T) {
@@ -49,28 +50,13 @@ func TestServersEndWithACrashedProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // killed
-	await(t, "the servers are gone", func() bool {
+	eventually.Poll(t, "the servers are gone", func() bool {
 		return !slices.ContainsFunc(addrs[:], listens)
 	})
-	await(t, "their directories are swept", func() bool {
+	eventually.Poll(t, "their directories are swept", func() bool {
 		sweepPlaces(filepath.Dir(dirs[0])) // others may be at it, too
 		return !slices.ContainsFunc(dirs[:], exists)
 	})
-}
-
-// await waits until something has come to be.
-func await(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	timeout := time.After(stopTimeout)
-	poll := time.NewTicker(pollInterval)
-	defer poll.Stop()
-	for !done() {
-		select {
-		case <-poll.C:
-		case <-timeout:
-			t.Fatalf("not within %v: %s", stopTimeout, what)
-		}
-	}
 }
 
 func listens(addr string) bool {

@@ -131,7 +131,7 @@ func pgbouncerPackages(context.Context, *apt) ([]string, error) { return []strin
 
 // unpack returns a directory that holds the packages and everything that they need and this machine lacks.
 func (d *debian) unpack(ctx context.Context, name string, packages func(context.Context, *apt) ([]string, error)) (root string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout) // waits: longer than a test may take, once for each machine
 	defer cancel()
 	if err := os.MkdirAll(d.dir, 0o755); err != nil {
 		return "", err

@@ -32,7 +32,7 @@ func checkDocker(ctx context.Context) error {
 
 // docker runs a docker command.
 func docker(ctx context.Context, timeout time.Duration, args ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout) // waits: for another program, which may hang, and fetches images from elsewhere
 	defer cancel()
 	if out, err := exec.CommandContext(ctx, "docker", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("docker %s: %w: %s", args[0], err, strings.TrimSpace(string(out)))

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/helixagents/helix/internal/eventually"
 )
 
 // installation is where a server's programs are.
@@ -45,7 +47,7 @@ func findPostgres(ctx context.Context) *installation {
 
 // postgresVersion asks a Postgres for its major version; 0 if it does not say.
 func postgresVersion(ctx context.Context, inst *installation) int {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, eventually.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, inst.path("postgres"), "--version")
 	cmd.Env = inst.environ()
@@ -103,7 +105,7 @@ func findTemporal(ctx context.Context) *installation {
 
 // temporalNewEnough asks a CLI for the version of the server inside it; its own is not known to one that Go has built.
 func temporalNewEnough(ctx context.Context, inst *installation) bool {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, eventually.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, inst.path("temporal"), "--version")
 	cmd.Env = inst.environ()

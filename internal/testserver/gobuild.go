@@ -64,7 +64,7 @@ func (g *goProgram) build(ctx context.Context) (inst *installation, err error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
+	ctx, cancel := context.WithTimeout(ctx, buildTimeout) // waits: longer than a test may take, once for each machine
 	defer cancel()
 	if err := os.MkdirAll(filepath.Dir(root), 0o755); err != nil {
 		return nil, err

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/helixagents/helix/internal/eventually"
 )
 
 var goProject = &goProgram{
@@ -93,7 +95,7 @@ func TestEnvironmentDoesNotWaitForTemporal(t *testing.T) {
 		t.Errorf("names %v", env)
 	}
 	var child int
-	await(t, "the compiler runs", func() bool {
+	eventually.Poll(t, "the compiler runs", func() bool {
 		text, err := os.ReadFile(notes)
 		if err != nil || !strings.HasSuffix(string(text), "\n") {
 			return false

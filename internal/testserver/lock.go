@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
+
+	"github.com/helixagents/helix/internal/eventually"
 )
 
 // tryLockFile locks a file, which is made if need be, against other processes. It returns nil if another has the lock.
@@ -26,18 +27,13 @@ func tryLockFile(path string) (*os.File, error) {
 }
 
 // lockFile waits until it has the lock.
-func lockFile(ctx context.Context, path string) (*os.File, error) {
-	poll := time.NewTicker(pollInterval)
-	defer poll.Stop()
-	for {
-		file, err := tryLockFile(path)
-		if file != nil || err != nil {
-			return file, err
-		}
-		select {
-		case <-poll.C:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for the lock on %s: %w", path, ctx.Err())
-		}
+func lockFile(ctx context.Context, path string) (file *os.File, err error) {
+	late := eventually.PollContext(ctx, func() bool {
+		file, err = tryLockFile(path)
+		return file != nil || err != nil
+	})
+	if late != nil {
+		return nil, fmt.Errorf("wait for the lock on %s: %w", path, late)
 	}
+	return file, err
 }

@@ -62,7 +62,7 @@ func nodePackages(ctx context.Context, name string, files fs.FS) (root string, e
 	if skipServers() {
 		return "", &missingError{server: name, install: "it with npm", tried: []string{envSkip + " keeps npm from fetching it"}}
 	}
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout) // waits: longer than a test may take, once for each machine
 	defer cancel()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err

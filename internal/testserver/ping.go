@@ -13,7 +13,7 @@ const pingTimeout = 5 * time.Second
 
 // dial opens a connection for one ping, with its deadline set.
 func dial(ctx context.Context, addr string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout) // waits: one that is lost in a start must not keep from the next
 	defer cancel()
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", addr)
@@ -21,12 +21,12 @@ func dial(ctx context.Context, addr string) (net.Conn, error) {
 		return nil, err
 	}
 	deadline, _ := ctx.Deadline()
-	return conn, conn.SetDeadline(deadline)
+	return conn, conn.SetDeadline(deadline) // waits: see above
 }
 
 // pingHTTP requests a page.
 func pingHTTP(ctx context.Context, page string) error {
-	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout) // waits: one that is lost in a start must not keep from the next
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
 	if err != nil {

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/helixagents/helix/internal/eventually"
 )
 
 // Settings that every Postgres server starts with.
@@ -105,7 +107,7 @@ func postgresArgs(place *place, settings []string) []string {
 }
 
 func initdb(ctx context.Context, inst *installation, owner *account, place *place) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, eventually.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, inst.path("initdb"), "--pgdata", place.dataDir(), "--username", "postgres", "--auth", "trust",
 		"--encoding", "UTF8", "--locale", "C", "--no-sync", "--no-instructions")

@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,7 +9,8 @@ import (
 	"runtime"
 	"slices"
 	"syscall"
-	"time"
+
+	"github.com/helixagents/helix/internal/eventually"
 )
 
 // localProcess is a server that was started from a program on this machine.
@@ -75,26 +77,21 @@ func (p *localProcess) kill() error {
 
 // awaitEnd waits until the server and those of its processes are gone: a killed process lives until the system gets to it.
 func (p *localProcess) awaitEnd(family []int) error {
-	timeout := time.NewTimer(stopTimeout)
-	defer timeout.Stop()
+	ctx, cancel := context.WithTimeout(context.Background(), eventually.Patience)
+	defer cancel()
 	select {
 	case <-p.ended:
-	case <-timeout.C:
+	case <-ctx.Done():
 		return fmt.Errorf("process %d was killed and did not end", p.cmd.Process.Pid)
 	}
-	poll := time.NewTicker(pollInterval)
-	defer poll.Stop()
-	for {
+	late := eventually.PollContext(ctx, func() bool {
 		family = slices.DeleteFunc(family, func(pid int) bool { return !alive(pid) })
-		if len(family) == 0 {
-			return nil
-		}
-		select {
-		case <-poll.C:
-		case <-timeout.C:
-			return fmt.Errorf("processes %v were killed and did not end", family)
-		}
+		return len(family) == 0
+	})
+	if late != nil {
+		return fmt.Errorf("processes %v were killed and did not end", family)
 	}
+	return nil
 }
 
 func (p *localProcess) pause() error { return p.signalAll(stopSignal) }

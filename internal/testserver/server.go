@@ -10,13 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
-)
 
-// How long a server may take. Far more than it needs: machines that run tests are busy.
-const (
-	startTimeout = time.Minute
-	stopTimeout  = 30 * time.Second
-	pollInterval = 10 * time.Millisecond
+	"github.com/helixagents/helix/internal/eventually"
 )
 
 // Server is a server that belongs to one test. Its methods may be called from any goroutine; what goes wrong fails the
@@ -176,28 +171,26 @@ func (s *server) start(ctx context.Context) error {
 }
 
 func (s *server) awaitReady(ctx context.Context, process process) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, eventually.Patience)
 	defer cancel()
-	poll := time.NewTicker(pollInterval)
-	defer poll.Stop()
-	for {
-		err := s.program.ping(ctx, s.addr())
+	var err error
+	ended := false
+	late := eventually.PollContext(ctx, func() bool {
+		err = s.program.ping(ctx, s.addr())
 		select {
 		case <-process.done():
-			return errEnded
+			ended = true
 		default:
 		}
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("not ready: %w", err)
-		case <-process.done():
-			return errEnded
-		case <-poll.C:
-		}
+		return ended || err == nil
+	})
+	switch {
+	case ended:
+		return errEnded
+	case late != nil:
+		return fmt.Errorf("not ready: %w", err)
 	}
+	return nil
 }
 
 func (s *server) kill() error {
@@ -227,9 +220,9 @@ func (s *server) stop() error {
 	if err := process.shutdown(); err != nil {
 		return errors.Join(err, process.kill())
 	}
-	timeout := time.NewTimer(stopTimeout)
+	timeout := time.NewTimer(eventually.Patience)
 	defer timeout.Stop()
-	again := time.NewTicker(time.Second) // a Redis that is writing its first append-only file refuses to stop, and forgets
+	again := time.NewTicker(time.Second) // waits: a Redis that is writing its first append-only file refuses to stop, and forgets
 	defer again.Stop()
 	for {
 		select {
@@ -240,7 +233,7 @@ func (s *server) stop() error {
 			continue
 		case <-timeout.C:
 		}
-		err := fmt.Errorf("%s did not stop within %v; its log ends with:\n%s", s.program.name, stopTimeout, s.logTail())
+		err := fmt.Errorf("%s did not stop within %v; its log ends with:\n%s", s.program.name, eventually.Patience, s.logTail())
 		return errors.Join(err, process.kill())
 	}
 }

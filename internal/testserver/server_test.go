@@ -68,7 +68,7 @@ func TestServerLife(t *testing.T) {
 				}
 			}
 			s.Pause()
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // waits: it must not answer, which has no signal
 			err := test.ping(ctx, addr)
 			cancel()
 			if err == nil {

@@ -1,12 +1,12 @@
 package webtest
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/internal/testshare"
 )
@@ -28,8 +28,7 @@ func TestReactExample(t *testing.T) {
 	if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := eventually.Context(t)
 	build := exec.CommandContext(ctx, node(t), filepath.Join(modules, "vite", "bin", "vite.js"), "build")
 	build.Dir = dir
 	build.Env = append(os.Environ(), "HOME="+dir)

@@ -2,7 +2,6 @@ package webtest
 
 import (
 	"bufio"
-	"context"
 	"embed"
 	"io"
 	"io/fs"
@@ -14,15 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/internal/testshare"
 )
 
 //go:embed testdata/ai5/*.json testdata/ai6/*.json testdata/ai7/*.json testdata/*.mjs
 var files embed.FS
-
-// patience bounds a script. Only a failing one takes so long.
-const patience = 3 * time.Minute
 
 // packages gives a directory with the npm packages of a set.
 func packages(t *testing.T, set string) string {
@@ -59,8 +56,7 @@ func run(t *testing.T, set, script string, answer func(line string, in io.Writer
 	if err := os.Symlink(filepath.Join(packages(t, set), "node_modules"), filepath.Join(dir, "node_modules")); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := eventually.Context(t)
 	cmd := exec.CommandContext(ctx, node(t), script)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it ends its browser
 	cmd.WaitDelay = 10 * time.Second
