@@ -6,11 +6,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine"
 	"github.com/helixagents/helix/engine/machine"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -82,9 +82,7 @@ func TestUnsettledCallDeliveredTwice(t *testing.T) {
 				t.Errorf("the first delivery: %v", err)
 			}
 		})
-		for ran.Load() == 0 {
-			time.Sleep(time.Millisecond) // until the first is at it
-		}
+		eventually.Poll(t, "the first is at it", func() bool { return ran.Load() > 0 })
 		defer first.Wait()
 		return h.Handle(t.Context(), e)
 	})
@@ -117,8 +115,7 @@ func (p *panicking) Commit(ctx context.Context, c *store.Commit) (*session.Commi
 func TestCommitThatPanics(t *testing.T) {
 	t.Parallel()
 	db := memory.New(memory.Config{})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	ctx := eventually.Context(t)
 	h := engine.NewHandler(engine.Config{Backend: &panicking{Backend: db}, Runtime: "test"})
 	turn(t, h, echo(new(atomic.Int64)), func(e machine.Effect) (machine.Result, error) { return h.Handle(ctx, e) })
 	state, err := db.Sessions().Load(t.Context(), "s")

@@ -359,8 +359,7 @@ func TestCompactInProgress(t *testing.T) {
 	if limited := s.refused(http.StatusTooManyRequests, wire.CodeRateLimited, http.MethodPost, "/sessions/s2/compact", nil); limited.Limit != "runsPerUser" {
 		t.Errorf("refused as %+v", limited)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), eventually.Patience)
-	defer cancel()
+	ctx := eventually.Context(t)
 	if err := s.server.Shutdown(ctx); err != nil {
 		t.Error(err)
 	}

@@ -246,7 +246,7 @@ func TestLateRequest(t *testing.T) {
 	t.Parallel()
 	s := staffed(t, inMemory(t), nil)
 	f := s.fill("l-")
-	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second)) // waits: for nothing, it is over
 	defer cancel()
 	for _, path := range []string{"/status?sessionId=" + f.done, "/sse?sessionId=" + f.running, "/status?sessionId=none"} {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)

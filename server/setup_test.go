@@ -139,8 +139,7 @@ func serveOn(t testing.TB, listener net.Listener, db store.Backend, agents []*he
 	web.Start()
 	s := &service{t: t, db: db, runtime: rt, server: srv, url: web.URL, token: "alice-token", client: web.Client()}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), eventually.Patience)
-		defer cancel()
+		ctx := eventually.Context(t)
 		if err := srv.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}

@@ -1,7 +1,6 @@
 package dir_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/helixagents/helix/blob"
 	"github.com/helixagents/helix/blob/dir"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 )
@@ -170,9 +170,7 @@ func TestSweepBesideStuckProcess(t *testing.T) {
 		}
 		held = append(held, release)
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	if n, err := open(t, at).Blobs().Sweep(ctx, 0, 100); n != 1 || err != nil {
+	if n, err := open(t, at).Blobs().Sweep(eventually.Context(t), 0, 100); n != 1 || err != nil {
 		t.Errorf("swept %d, %v", n, err)
 	}
 	for _, release := range held {

@@ -13,6 +13,7 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine"
 	"github.com/helixagents/helix/engine/machine"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -271,8 +272,7 @@ func (p *process) kill() {
 }
 
 func testContext(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
+	ctx := eventually.Context(t)
 	return ctx
 }
 

@@ -78,9 +78,6 @@ const (
 	mockTurns    = 4
 )
 
-// hanging is far more than any run needs, faults and waiting for them included.
-const hanging = eventually.Patience
-
 // mockWorld is a provider, a backend and a runtime.
 type mockWorld struct {
 	db    store.Backend
@@ -99,8 +96,7 @@ func (w *mockWorld) run(t *testing.T) {
 	}
 	w.rt = rt
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), hanging)
-		defer cancel()
+		ctx := eventually.Context(t)
 		if err := rt.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}
@@ -195,7 +191,7 @@ func (s *mockSession) look(ctx context.Context) error {
 
 // ended waits for a run, but not forever.
 func (s *mockSession) ended(ctx context.Context, run helix.Run) (*helix.Result, error) {
-	waiting, cancel := context.WithTimeout(ctx, hanging)
+	waiting, cancel := context.WithTimeout(ctx, eventually.Patience)
 	defer cancel()
 	res, err := run.Result(waiting)
 	if err != nil {
@@ -302,7 +298,7 @@ func (s *mockSession) stopWhileHeld(ctx context.Context) error {
 	}
 	select {
 	case <-asked:
-	case <-time.After(hanging):
+	case <-time.After(eventually.Patience):
 		return errors.New("the provider was not asked")
 	}
 	if err := run.Interrupt(ctx, "enough"); err != nil {

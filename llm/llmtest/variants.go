@@ -111,7 +111,7 @@ func slow(t testing.TB, p *Provider, r recording, want *reply) {
 			_, _ = rw.Write(line)
 			_ = flush.Flush()
 			select {
-			case <-time.After(time.Millisecond): // the wire is slow: that is what is tested
+			case <-time.After(time.Millisecond): // waits: the wire is slow, which is what is tested
 			case <-req.Context().Done():
 			}
 		}
@@ -181,7 +181,7 @@ func (p *Provider) wait(t testing.TB, c <-chan struct{}, what string) {
 	t.Helper()
 	select {
 	case <-c:
-	case <-time.After(cmp.Or(p.patience, eventually.Patience)):
+	case <-time.After(cmp.Or(p.patience, eventually.Patience)): // waits: the test of this suite has less patience
 		t.Fatalf("waited in vain for %s", what)
 	}
 }

@@ -165,7 +165,7 @@ func ask(t testing.TB, ctx context.Context, m llm.Model, r *llm.Request) outcome
 	}()
 	select {
 	case <-done:
-	case <-time.After(eventually.Patience + 10*time.Second):
+	case <-time.After(eventually.Patience + 10*time.Second): // waits: longer than the context of the call
 		t.Fatal("the call did not return even when its context had ended")
 	}
 	if errors.Is(context.Cause(ctx), errHung) {

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/gitserver"
 	"github.com/helixagents/helix/internal/testshare"
 )
@@ -434,15 +434,14 @@ func TestCancelKillsSSH(t *testing.T) {
 		done <- err
 	}()
 	var pid string
-	for pid == "" {
-		select {
-		case err := <-done:
-			t.Fatalf("it ended: %v", err)
-		case <-time.After(10 * time.Millisecond): // nothing tells when another process has written
+	eventually.Poll(t, "the process writes its id", func() bool {
+		if len(done) > 0 {
+			t.Fatalf("it ended: %v", <-done)
 		}
 		data, _ := os.ReadFile(started)
 		pid = strings.TrimSpace(string(data))
-	}
+		return pid != ""
+	})
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)

@@ -2,13 +2,15 @@ package bake
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/helixagents/helix/internal/eventually"
 )
 
 // awaitEnd waits until a process is gone.
@@ -18,23 +20,20 @@ func awaitEnd(t *testing.T, pid string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
+	eventually.Poll(t, fmt.Sprint("process ", id, " ends"), func() bool {
 		process, err := os.FindProcess(id)
 		if err != nil {
-			return
+			return true
 		}
 		err = process.Signal(syscall.Signal(0)) // asks whether it is there
 		_ = process.Release()
 		if errors.Is(err, os.ErrProcessDone) {
-			return
+			return true
 		}
 		// Where nobody collects orphans, one that has ended stays as a zombie.
-		if stat, err := os.ReadFile("/proc/" + pid + "/stat"); err == nil && strings.Contains(string(stat), ") Z ") {
-			return
-		}
-		<-time.After(10 * time.Millisecond) // nothing tells when a process that is not ours ends
-	}
-	t.Errorf("process %d still runs", id)
+		stat, err := os.ReadFile("/proc/" + pid + "/stat")
+		return err == nil && strings.Contains(string(stat), ") Z ")
+	})
 }
 
 // basicAuth is a gate for a user with a password.

@@ -3,13 +3,12 @@
 package files_test
 
 import (
-	"context"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/skill"
 	"github.com/helixagents/helix/skill/files"
 )
@@ -23,8 +22,7 @@ func TestPipes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	ctx := eventually.Context(t)
 	p := files.Dir(dir)
 	if list, err := p.List(ctx, skill.Scope{}); err != nil || len(list) != 1 {
 		t.Fatal(list, err)

@@ -406,7 +406,7 @@ type slow struct {
 func (s *slow) Open(name string) (fs.File, error) {
 	if name == "." {
 		s.opens.Add(1)
-		time.Sleep(s.takes)
+		time.Sleep(s.takes) // waits: in the bubble of TestSlowScan
 	}
 	return s.MapFS.Open(name)
 }

@@ -80,7 +80,7 @@ func TestCallOnce(t *testing.T) {
 			return 7, nil
 		}, true, nil, time.Second},
 		"code that ignores the end is left behind": {func(context.Context) (int, error) {
-			time.Sleep(time.Minute)
+			time.Sleep(time.Minute) // waits: in the bubble below
 			return 7, nil
 		}, true, stopped, time.Second + grace},
 		"code that ends its goroutine": {func(context.Context) (int, error) {
