@@ -56,7 +56,7 @@ matrix: ## run every scenario on every runtime over Postgres, and print what pas
 sim: ## simulate a fleet with faults for an hour of its time (SEED=7 MINUTES=90 selects which, and for how long)
 	@go test -count=1 -timeout 24h -v -run TestSimulation ./internal/simulation -seed $(SEED) -minutes $(MINUTES)
 
-lint: ## a build for js/wasm, golangci-lint (which vets), and the checks that imports point down only and that no test stays in quarantine
+lint: ## a build for js/wasm, golangci-lint (which vets), and the checks of imports, of waits in tests and of tests in quarantine
 	GOOS=js GOARCH=wasm go build $(PORTABLE)
 	$(GOLANGCI_LINT) run ./...
 	cd examples/extend && $(GOLANGCI_LINT) run ./... # a module of its own
