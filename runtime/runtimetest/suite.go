@@ -123,6 +123,7 @@ var timed = map[string]bool{
 	"remotes/in time but lost":                              true,
 	"remotes/late":                                          true,
 	"tasks/at once":                                         true,
+	"tasks/shutdown's grace":                                true,
 }
 
 // Groups returns all scenarios.

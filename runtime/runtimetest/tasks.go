@@ -392,7 +392,7 @@ func tasksGrace(s *Stage) {
 		return ctx.Err()
 	})
 	opts := quick(agent)
-	opts.Tasks.Grace = eventually.Patience
+	opts.Tasks.Grace = s.pace(300 * time.Millisecond)
 	x := s.StartWith(opts)
 	s.putTask("", "long")
 	s.putTask("", "short")
