@@ -179,7 +179,7 @@ func TestBadToo(t *testing.T) {}
 		r := runner{
 			tiers: []tier{{name: "2", packages: []string{"example.com/m/a", "example.com/m/b", "example.com/m/c"}, most: 5}},
 			flags: []string{"-count=1", "-vet=off"}, quarantine: list, dir: dir,
-			times: 3, within: 5 * time.Minute, began: time.Now(), out: &out, errs: &out, events: io.Discard,
+			times: 3, within: 5 * time.Minute, began: time.Now(), out: &out, errs: io.Discard, events: io.Discard,
 		}
 		code := r.run()
 		return out.String(), code
