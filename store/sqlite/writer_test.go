@@ -391,20 +391,25 @@ func TestLogStaysShort(t *testing.T) {
 		})
 	}
 	value := `"` + strings.Repeat("x", 16<<10) + `"`
-	var longest int64
-	for range 8 * limit / len(value) {
+	// An attempt to empty the log fails if a reader takes too long, which is tried again after some more writes.
+	var size int64
+	for written, emptied := 0, 0; emptied < 2; written += len(value) {
+		if written > 64*limit {
+			t.Errorf("after %d MiB the log has %d MiB, and was emptied %d times", written>>20, size>>20, emptied)
+			break
+		}
 		if _, err := session.Merge(t.Context(), b.Sessions(), "a", replace("k", value)); err != nil {
 			t.Fatal(err)
 		}
 		if info, err := os.Stat(path + "-wal"); err == nil {
-			longest = max(longest, info.Size())
+			if info.Size() < size {
+				emptied++
+			}
+			size = info.Size()
 		}
 	}
 	cancel()
 	readers.Wait()
-	if longest > 6*limit { // an attempt may fail; without any it is more than twice that
-		t.Errorf("the log had %d MiB", longest>>20)
-	}
 }
 
 // TestFairToOthers lets one process write all the time: another still gets its
