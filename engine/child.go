@@ -92,7 +92,9 @@ func (h *Handler) OpenChild(ctx context.Context, of machine.Effect) (*Opened, er
 		return nil, context.Cause(ctx)
 	case session.IsRetryable(err):
 		return nil, err
-	default: // if another process owns the turn now, [Handler.Handle] will report it
+	case errors.Is(err, session.ErrStale), forSubAgent(c.Kind) && errors.Is(err, session.ErrAlreadyRunning):
+		return nil, t.readAgain(ctx, err)
+	default:
 		h.log.ErrorContext(ctx, "subagent.dispatch_failed", t.attrs("tool", c.Tool, "call", c.ID, "error", err)...)
 		fault := (&session.Error{Code: session.CodeSubAgent}).WithCause(err, "%s could not be called", c.Tool)
 		if errors.Is(err, session.ErrUnknownAgent) { // why a factory failed is for operators, not for the model
@@ -110,6 +112,24 @@ func (h *Handler) OpenChild(ctx context.Context, of machine.Effect) (*Opened, er
 		child.progress.attach(t.progress)
 	}
 	return opened, nil
+}
+
+// readAgain returns a retryable error if an agent's session has changed since it was
+// read, as another error says. A process that was taken for dead may still write to it,
+// for as long as nobody has taken the agent's run over. It returns nil if it is this
+// process that was: then [Handler.Handle] will report it.
+func (t *turn) readAgain(ctx context.Context, changed error) error {
+	state, err := t.sessions.Load(ctx, t.key.ID)
+	if err == nil {
+		err = state.CheckFence(t.fence)
+	}
+	switch {
+	case err == nil:
+		return session.ErrUnavailable.WithMessage("%v", changed)
+	case lostTurn(err):
+		return nil
+	}
+	return err
 }
 
 // observe tells the observers of the call, unless they know of it, and returns the

@@ -61,9 +61,10 @@ type faults struct {
 	taking  func(take *session.TakeOver)
 	started func(start *session.StartRun)
 	// committing and committed, if set, are called before each commit and after each
-	// that was made.
-	committing func(commit *session.Commit)
-	committed  func(commit *session.Commit)
+	// that was made, notCommitted after each that was not.
+	committing   func(commit *session.Commit)
+	committed    func(commit *session.Commit)
+	notCommitted func(commit *session.Commit)
 	// closing, if set, is called before a run is closed, appending before chunks are
 	// appended.
 	closing   func()
@@ -76,6 +77,16 @@ type faults struct {
 	reading func(id string)
 	rows    atomic.Int64
 	leases  *leases
+}
+
+func (f *faults) tellCommitted(commit *session.Commit, err error) {
+	tell := f.committed
+	if err != nil {
+		tell = f.notCommitted
+	}
+	if tell != nil {
+		tell(commit)
+	}
 }
 
 func newFrail(backend store.Backend, keepLeases bool) *frail {
@@ -151,9 +162,7 @@ func (b *frail) Commit(ctx context.Context, commit *store.Commit) (*session.Comm
 		b.faults.committing(commit.Commit)
 	}
 	done, last, err := b.Backend.Commit(ctx, commit)
-	if err == nil && b.faults.committed != nil {
-		b.faults.committed(commit.Commit)
-	}
+	b.faults.tellCommitted(commit.Commit, err)
 	return done, last, err
 }
 
@@ -254,9 +263,7 @@ func (s *frailSessions) Commit(ctx context.Context, commit *session.Commit) (*se
 		s.faults.committing(commit)
 	}
 	done, err := s.Store.Commit(ctx, commit)
-	if err == nil && s.faults.committed != nil {
-		s.faults.committed(commit)
-	}
+	s.faults.tellCommitted(commit, err)
 	return done, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -44,6 +45,7 @@ func nestedScenarios() []Scenario {
 		{"killed before the resume", "an answer submitted before the process died is used by the next one", nestedKilledBefore},
 		{"killed in the resumed tree", "a tree whose process dies while it continues is taken over, and the approved call does not run twice", nestedKilledAmid},
 		{"killed while suspending", "a tree whose process dies while its levels suspend, one by one, waits as if it had not died", nestedKilledSuspending},
+		{"suspended late", "a sub-agent whose former process suspends it at the moment of the takeover waits as if nothing had happened", nestedSuspendedLate},
 		{"not by itself", "the session of a sub-agent is resumed only through its root", nestedNotByItself},
 		{"paused child", "the root waits for a paused sub-agent until an operator resumes it", nestedPaused},
 		{"hooks", "hooks see suspension and resumption at every level, with the run that suspended", nestedHooks},
@@ -69,6 +71,39 @@ func nestedNotByItself(s *Stage) {
 	_, err = x.Execute(s.ctx(), child, helix.Input{SessionID: below, Message: helix.UserText("Hi!"), AbandonPending: true})
 	s.refused(err, helix.ErrInvalid, "s-1")
 	s.ended(s.resumed(x), helix.Completed)
+	s.same(ran.of("sign"), 1, "signatures")
+}
+
+func nestedSuspendedLate(s *Stage) {
+	var ran tally
+	var taken sync.Once
+	var refused atomic.Bool // a runtime that has cancelled the turn cancels its writes, too
+	agent, late := tower(1, signing(&ran)), s.newGate()
+	backend, other := s.newFrail(s.Backend), s.newFrail(s.Backend)
+	backend.faults.committing = func(commit *session.Commit) {
+		if commit.SessionID != "s-1" && commit.Outcome != nil {
+			late.enter()
+			<-late.open // it is on its way to the store for so long
+		}
+	}
+	backend.faults.notCommitted = func(*session.Commit) { refused.Store(true) }
+	other.faults.taking = func(take *session.TakeOver) {
+		if take.SessionID == "s-1" {
+			return
+		}
+		taken.Do(func() {
+			late.release()
+			s.until("the sub-agent waits", func() bool { return refused.Load() || s.run(take.SessionID, take.RunID).Status.Suspended() })
+		})
+	}
+	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
+	s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the sub-agent suspends", late.entered)
+	backend.faults.noRenew.Store(true)
+	y := s.startOn(other, Options{Agents: []*helix.Agent{agent}, LeaseTTL: 10 * lease})
+	s.ended(s.Result(s.Attach(y, "s-1")), helix.SuspendedAwaitingChildren)
+	s.approve(y, "sign")
+	s.ended(s.resumed(y), helix.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
 }
 
