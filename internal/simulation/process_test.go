@@ -67,7 +67,8 @@ func (p *process) kill() {
 	p.mu.Lock()
 	var sessions []string
 	for id, n := range p.busy {
-		if n > 0 {
+		// One that was lost before without progress since may be what kills processes: it waits until others are done.
+		if run, err := w.backend.Sessions().CurrentRun(context.Background(), id); n > 0 && err == nil && run.Attempts == 0 {
 			sessions = append(sessions, id)
 		}
 	}

@@ -86,7 +86,8 @@ func (w *world) live() {
 	if ctx.Err() != nil {
 		w.fail("not everything has come to its end %s after the last fault", healing)
 	}
-	time.Sleep(time.Minute) // for tasks, and streams that are still to be closed
+	// For streams that are still to be closed, and for tasks, which a clock that was set back delays.
+	time.Sleep(time.Minute + time.Duration(w.setBack.Load()))
 	w.mu.Lock()
 	processes := slices.Clone(w.processes)
 	w.mu.Unlock()

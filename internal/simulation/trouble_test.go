@@ -82,6 +82,7 @@ func (w *world) disturb(r *rand.Rand, repairs *sync.WaitGroup) {
 		jump := upTo(r, 6*time.Minute) - 3*time.Minute
 		w.note("the clock jumps by %s", jump)
 		w.clock.Add(int64(jump))
+		w.setBack.Add(int64(max(-jump, 0)))
 	}
 }
 

@@ -24,6 +24,7 @@ type world struct {
 	calm    bool          // the only fault is that processes end
 	backend store.Backend // without faults
 	clock   atomic.Int64  // how far the store's clock is ahead
+	setBack atomic.Int64  // by how much the clock was set back, in all
 	ticks   atomic.Int64
 	quiet   atomic.Bool // the faults are over
 
