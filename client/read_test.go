@@ -385,6 +385,7 @@ func TestReadWaits(t *testing.T) {
 			}
 			for range 3 {
 				_, _ = io.WriteString(w, ": keep-alive\n\n")
+				_ = http.NewResponseController(w).Flush()
 				time.Sleep(silence - time.Second)
 			}
 		}))

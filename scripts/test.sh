@@ -155,8 +155,8 @@ if [ -z "$no_race" ]; then
 	CGO_ENABLED=1
 	export CGO_ENABLED
 	# The race detector looks at every access to memory, and at half of them in vain: SQLite is C in the shape of Go, which is
-	# as if it were called through cgo, and encoding/json reads its input byte by byte. Both go unwatched; what encoding/json
-	# reads and writes of our values goes through reflect, which is watched. -l: what it would inline of package sync must be
+	# as if it were called through cgo, and encoding/json reads its input byte by byte, with unicode and strconv. They go unwatched; what
+	# encoding/json reads and writes of our values goes through reflect, which is watched. -l: what it would inline of package sync must be
 	# the watched one, or the detector does not see that goroutines wait for each other.
 	unwatched='-race=false -d=checkptr=0'
 	# At the end of every process the detector waits for a second in case a thread is about to report a race. The tests start

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/pipe"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -141,7 +142,7 @@ func newBodyServer(t *testing.T, limits Limits) *bodyServer {
 // newPipedBodyServer is newBodyServer over connections in memory, for tests in a bubble.
 func newPipedBodyServer(t *testing.T, limits Limits) *bodyServer {
 	t.Helper()
-	listener := NewPipes()
+	listener := pipe.Listen()
 	transport := &http.Transport{DialContext: listener.Dial}
 	s := &bodyServer{Server: refuseBodies(t, limits), t: t, transport: transport}
 	web := &httptest.Server{Listener: listener, Config: HTTPServer("", s)}

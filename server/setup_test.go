@@ -18,6 +18,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/internal/eventually"
+	"github.com/helixagents/helix/internal/pipe"
 	"github.com/helixagents/helix/internal/testbackend"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/llm"
@@ -103,9 +104,9 @@ func serve(t testing.TB, db store.Backend, agents []*helix.Agent, change func(*s
 }
 
 // serveOnPipes is serve over connections in memory, for tests in a bubble.
-func serveOnPipes(t testing.TB, db store.Backend, agents []*helix.Agent, change func(*server.Config)) (*service, *server.Pipes) {
+func serveOnPipes(t testing.TB, db store.Backend, agents []*helix.Agent, change func(*server.Config)) (*service, *pipe.Listener) {
 	t.Helper()
-	listener := server.NewPipes()
+	listener := pipe.Listen()
 	s := serveOn(t, listener, db, agents, change)
 	transport := &http.Transport{DialContext: listener.Dial}
 	s.client = &http.Client{Transport: transport}

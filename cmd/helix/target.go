@@ -20,6 +20,7 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/client"
 	"github.com/helixagents/helix/config"
+	"github.com/helixagents/helix/internal/pipe"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/server"
 	"github.com/helixagents/helix/server/wire"
@@ -207,7 +208,7 @@ func (t *target) serve(ctx context.Context, p *place) (c *client.Client, end fun
 	if err != nil {
 		return nil, nil, errors.Join(err, stop(ctx))
 	}
-	listener := newPipe()
+	listener := pipe.Listen()
 	web := server.HTTPServer("", api)
 	served := make(chan struct{})
 	go func() {
