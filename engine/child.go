@@ -35,6 +35,7 @@ type caller struct {
 	state    *session.State
 	streamed *atomic.Int64 // the size of its stream, in bytes
 	detached bool          // the child is a companion that works by itself
+	version  int64         // the version of the child at which its turn is opened, or not at all; 0 for any
 }
 
 // agentCall is a call of another agent: a sub-agent, a remote agent or a companion. It
@@ -92,8 +93,13 @@ func (h *Handler) OpenChild(ctx context.Context, of machine.Effect) (*Opened, er
 		return nil, context.Cause(ctx)
 	case session.IsRetryable(err):
 		return nil, err
-	case errors.Is(err, session.ErrStale), forSubAgent(c.Kind) && errors.Is(err, session.ErrAlreadyRunning):
-		return nil, t.readAgain(ctx, err)
+	case errors.Is(err, session.ErrStale), errors.Is(err, session.ErrAnswered), forSubAgent(c.Kind) && errors.Is(err, session.ErrAlreadyRunning):
+		err = a.readAgain(ctx, err)
+		if lostTurn(err) {
+			h.lose(ctx, t, err)
+			return nil, nil // [Handler.Handle] will report it
+		}
+		return nil, err
 	default:
 		h.log.ErrorContext(ctx, "subagent.dispatch_failed", t.attrs("tool", c.Tool, "call", c.ID, "error", err)...)
 		fault := (&session.Error{Code: session.CodeSubAgent}).WithCause(err, "%s could not be called", c.Tool)
@@ -116,20 +122,13 @@ func (h *Handler) OpenChild(ctx context.Context, of machine.Effect) (*Opened, er
 
 // readAgain returns a retryable error if an agent's session has changed since it was
 // read, as another error says. A process that was taken for dead may still write to it,
-// for as long as nobody has taken the agent's run over. It returns nil if it is this
-// process that was: then [Handler.Handle] will report it.
-func (t *turn) readAgain(ctx context.Context, changed error) error {
-	state, err := t.sessions.Load(ctx, t.key.ID)
-	if err == nil {
-		err = state.CheckFence(t.fence)
+// for as long as nobody has taken the agent's run over. If it is this process that was,
+// readAgain returns the error of a turn that is lost.
+func (a *agentCall) readAgain(ctx context.Context, changed error) error {
+	if err := a.checkFence(ctx); err != nil {
+		return err
 	}
-	switch {
-	case err == nil:
-		return session.ErrUnavailable.WithMessage("%v", changed)
-	case lostTurn(err):
-		return nil
-	}
-	return err
+	return session.ErrUnavailable.WithMessage("%v", changed)
 }
 
 // observe tells the observers of the call, unless they know of it, and returns the
@@ -210,19 +209,45 @@ func (a *agentCall) startTurn(ctx context.Context, agent *helix.Agent, message s
 	})
 }
 
-// openTurn opens a turn of the agent's session.
+// openTurn opens a turn of the agent's session, whatever state the session is in.
 func (a *agentCall) openTurn(ctx context.Context, detached bool, req OpenRequest) (*Opened, error) {
-	req.Tenant, req.SessionID = a.t.key.Tenant, a.Child
-	req.caller = &caller{state: &a.t.state, streamed: a.t.out.Config().Bytes, detached: detached}
-	req.RunID = session.ChildRunID(a.t.run.ID, a.ID, 0)
+	turn := 0
 	if state, err := a.t.sessions.Load(ctx, a.Child); err == nil {
 		if err := childOf(a.t.key.ID, state); err != nil {
 			return nil, err
 		}
-		req.RunID = session.ChildRunID(a.t.run.ID, a.ID, state.Turn)
+		turn = state.Turn
 	} else if !errors.Is(err, session.ErrNotFound) {
 		return nil, err
 	}
+	return a.openTurnAfter(ctx, turn, req, caller{detached: detached})
+}
+
+// continueTurn opens a turn of the agent's session that continues what the session was
+// found to wait for, unless the session has changed since.
+func (a *agentCall) continueTurn(ctx context.Context, found *session.State, req OpenRequest) (*Opened, error) {
+	if err := a.checkFence(ctx); err != nil {
+		return nil, err
+	}
+	return a.openTurnAfter(ctx, found.Turn, req, caller{version: found.Version})
+}
+
+// checkFence returns an error if the caller's turn was taken over: then the agent
+// belongs to the turn that took its place. What was read of the agent before the check, and has
+// not changed since, was not touched by that turn.
+func (a *agentCall) checkFence(ctx context.Context) error {
+	state, err := a.t.sessions.Load(ctx, a.t.key.ID)
+	if err != nil {
+		return err
+	}
+	return state.CheckFence(a.t.fence)
+}
+
+// openTurnAfter opens the turn of the agent's session that follows turn number turn.
+func (a *agentCall) openTurnAfter(ctx context.Context, turn int, req OpenRequest, by caller) (*Opened, error) {
+	detached := by.detached
+	by.state, by.streamed = &a.t.state, a.t.out.Config().Bytes
+	req.Tenant, req.SessionID, req.RunID, req.caller = a.t.key.Tenant, a.Child, session.ChildRunID(a.t.run.ID, a.ID, turn), &by
 	if err := a.show(ctx, detached); err != nil {
 		return nil, err
 	}
@@ -268,14 +293,17 @@ func (a *agentCall) resume(ctx context.Context, state *session.State) (*Opened, 
 		if err := a.show(ctx, false); err != nil {
 			return nil, err
 		}
-		if child, ok := a.t.h.held(run.ID); ok { // the same effect, delivered again
+		if child, ok := a.t.h.held(run.ID); ok && child == a.child.turn { // the same effect, delivered again
 			return child.opened(), nil
+		}
+		if err := a.checkFence(ctx); err != nil {
+			return nil, err
 		}
 		return a.t.h.recoverRun(ctx, session.Due{
 			Key: session.Key{Tenant: a.t.key.Tenant, ID: state.ID}, Agent: state.Agent, RunID: run.ID, Requires: run.Requires, Lease: state.Lease,
 		}, true)
 	case state.Status == session.Failed && state.FailureReason == session.FailureParentSuspended && a.t.stops.requested() == nil:
-		return a.openTurn(ctx, false, OpenRequest{Kind: session.RunRetry, Agent: agent})
+		return a.continueTurn(ctx, state, OpenRequest{Kind: session.RunRetry, Agent: agent})
 	case !run.Status.Suspended() || state.Status != session.Active || a.t.stops.requested() != nil:
 		a.child.shown = true
 		if state.ClosePending { // its process died before it closed the run; watchers see that end before the call's
@@ -291,7 +319,7 @@ func (a *agentCall) resume(ctx context.Context, state *session.State) (*Opened, 
 	if err := a.t.h.tree(a.t.sessions).addWaits(ctx, state, now, &tree); err != nil || !tree.ready {
 		return nil, err
 	}
-	opened, err := a.openTurn(ctx, false, OpenRequest{Kind: session.RunResume, Agent: agent})
+	opened, err := a.continueTurn(ctx, state, OpenRequest{Kind: session.RunResume, Agent: agent})
 	if err == nil || session.IsRetryable(err) {
 		return opened, err
 	}

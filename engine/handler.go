@@ -177,8 +177,7 @@ func (h *Handler) Handle(ctx context.Context, of machine.Effect) (machine.Result
 		r, err = t.failEffect(ctx, e, err)
 	}
 	if err != nil && lostTurn(err) {
-		h.log.WarnContext(ctx, "turn.lost", t.attrs("error", err)...)
-		h.drop(t)
+		h.lose(ctx, t, err)
 		return machine.Result{Next: machine.NextLost}, nil
 	}
 	if err == nil && e.Kind == machine.CloseTurn {
@@ -241,13 +240,22 @@ func lostTurn(err error) bool {
 }
 
 // turn returns the turn of an effect: one that the handler holds, or one from the
-// store.
+// store. The turn is lost to the effect if it was taken over since, even by this process.
 func (h *Handler) turn(ctx context.Context, e effect) (*turn, error) {
 	t, ok := h.held(e.RunID)
-	if ok {
-		return t, nil
+	if !ok {
+		return h.load(ctx, e.Session(), e.RunID, e.Epoch, nil)
 	}
-	return h.load(ctx, e.Session(), e.RunID, nil)
+	return t, checkEpoch(e.RunID, t.fence.Epoch, e.Epoch)
+}
+
+// checkEpoch returns an error unless a run is still held under an epoch. An epoch of 0 is
+// not known.
+func checkEpoch(runID string, held, epoch int64) error {
+	if epoch == 0 || epoch == held {
+		return nil
+	}
+	return session.ErrStale.WithMessage("run %s is held under epoch %d, no longer under %d", runID, held, epoch)
 }
 
 // held returns a turn that this process drives.
@@ -278,6 +286,12 @@ func (h *Handler) drop(t *turn) {
 	}
 	h.mu.Unlock()
 	t.finish()
+}
+
+// lose drops a turn that another process owns now.
+func (h *Handler) lose(ctx context.Context, t *turn, why error) {
+	h.log.WarnContext(ctx, "turn.lost", t.attrs("error", why)...)
+	h.drop(t)
 }
 
 // Drop forgets a turn that its driver abandons, and what the turn had not written.

@@ -80,6 +80,9 @@ func (h *Handler) Open(ctx context.Context, req OpenRequest) (*Opened, error) {
 		if errors.Is(err, session.ErrExists) && req.Input.Branch != nil && req.RequestID == "" {
 			break
 		}
+		if req.caller != nil && req.caller.version != 0 { // its caller reads it again
+			break
+		}
 		req.New = false
 	}
 	if err != nil {
@@ -211,7 +214,11 @@ func (o *opening) load(ctx context.Context) (*session.State, error) {
 	if o.req.New {
 		return nil, session.NotFound(o.req.SessionID)
 	}
-	return o.sessions.Load(ctx, o.req.SessionID)
+	state, err := o.sessions.Load(ctx, o.req.SessionID)
+	if c := o.req.caller; err == nil && c != nil && c.version != 0 && c.version != state.Version {
+		return nil, session.ErrStale.WithMessage("session %s has version %d, not %d as when it was read", state.ID, state.Version, c.version)
+	}
+	return state, err
 }
 
 // plainResume reports whether the request resumes the session without changing

@@ -242,10 +242,11 @@ func (h *Handler) release(ctx context.Context, t *turn) {
 }
 
 // Release hands a turn over: it releases the lease in the middle of the run, so that
-// another process, or this one after a restart, continues it at once.
-func (h *Handler) Release(ctx context.Context, runID string) {
-	t, ok := h.held(runID)
-	if ok {
+// another process, or this one after a restart, continues it at once. It does nothing if
+// the turn was taken over since it was opened, even by this process.
+func (h *Handler) Release(ctx context.Context, opened *Opened) {
+	t, ok := h.held(opened.Run.ID)
+	if ok && t.fence.Epoch == opened.Position.Epoch {
 		t.persistResults(ctx)
 		h.release(ctx, t)
 		h.drop(t)

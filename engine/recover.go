@@ -53,7 +53,7 @@ func (h *Handler) recoverRun(ctx context.Context, due session.Due, force bool) (
 		_, seen := h.observers.begin(ctx, takeover(due, taken, began))
 		defer func() { seen.end(endingOf(err)) }()
 	}
-	t, err := h.load(ctx, due.Key, due.RunID, agent)
+	t, err := h.load(ctx, due.Key, due.RunID, taken.Lease.Epoch, agent)
 	if err != nil && force && session.IsRetryable(err) {
 		// A workflow engine tries again soon, whatever the lease says. That is no
 		// crash.
@@ -242,8 +242,9 @@ func (t *turn) discardResults(f *flight, reason string) {
 	t.waits(f).announce()
 }
 
-// load reads a turn from the store. This handler must hold its lease.
-func (h *Handler) load(ctx context.Context, key session.Key, runID string, agent *helix.Agent) (*turn, error) {
+// load reads a turn from the store. This handler must hold its lease, under an epoch unless
+// that is 0.
+func (h *Handler) load(ctx context.Context, key session.Key, runID string, epoch int64, agent *helix.Agent) (*turn, error) {
 	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
 	state, err := sessions.Load(ctx, key.ID)
 	if err != nil {
@@ -251,6 +252,9 @@ func (h *Handler) load(ctx context.Context, key session.Key, runID string, agent
 	}
 	if state.CurrentRunID != runID || state.Lease.Owner != h.owner {
 		return nil, session.ErrStale.WithMessage("run %s is not held here", runID).WithSaw(state.Saw())
+	}
+	if err := checkEpoch(runID, state.Lease.Epoch, epoch); err != nil {
+		return nil, err
 	}
 	run, err := sessions.Run(ctx, key.ID, runID)
 	if err != nil {

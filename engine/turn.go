@@ -170,7 +170,7 @@ func detached(state *session.State) bool { return state.ParentID != "" && state.
 
 // position is where the machine begins.
 func (t *turn) position() machine.Position {
-	pos := machine.Position{Step: t.current(), Ended: t.ended != nil, Finish: t.mustFinish(), Resumed: t.resumed()}
+	pos := machine.Position{Epoch: t.fence.Epoch, Step: t.current(), Ended: t.ended != nil, Finish: t.mustFinish(), Resumed: t.resumed()}
 	if t.flight != nil {
 		pos.Calls = t.flight.plan()
 	}

@@ -34,8 +34,11 @@ type Effect struct {
 	Tenant    string     `json:"tenant,omitempty"`
 	SessionID string     `json:"sessionId"`
 	RunID     string     `json:"runId"`
-	Step      int        `json:"step"`
-	CallID    string     `json:"callId,omitempty"`
+	// Epoch is that of the [Position] with which the machine was made, or 0 if that is
+	// not known.
+	Epoch  int64  `json:"epoch,omitempty"`
+	Step   int    `json:"step"`
+	CallID string `json:"callId,omitempty"`
 	// Round counts how often the step has gathered answers before. Of calls, those have
 	// it that may be carried out several times: of other agents, and those that ask.
 	Round int `json:"round,omitempty"`

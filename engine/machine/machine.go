@@ -12,6 +12,7 @@ type Machine struct {
 	Tenant    string `json:"tenant,omitempty"`
 	SessionID string `json:"sessionId"`
 	RunID     string `json:"runId"`
+	Epoch     int64  `json:"epoch,omitempty"`
 	Step      int    `json:"step"`
 	Phase     Phase  `json:"phase"`
 	// Finish makes the next model call offer nothing but the finish tool.
@@ -51,8 +52,12 @@ const (
 // Position is where a turn stands when it is opened: at the beginning of a step,
 // in the middle of one whose reply is known, or past its last commit.
 type Position struct {
-	Step   int  `json:"step"`
-	Finish bool `json:"finish,omitempty"`
+	// Epoch is that of the lease under which the turn was opened. A turn that is taken
+	// over has another one, so that effects of a machine that was made before are not
+	// carried out in it.
+	Epoch  int64 `json:"epoch,omitempty"`
+	Step   int   `json:"step"`
+	Finish bool  `json:"finish,omitempty"`
 	// Calls are those of a reply that is committed and not yet answered.
 	Calls []PlannedCall `json:"calls,omitempty"`
 	// Resumed is set when the calls are those of a step in which an earlier run
@@ -75,7 +80,7 @@ type Outcome struct {
 
 // New returns the machine of a run whose turn stands at pos, and the first wave.
 func New(key session.Key, runID string, pos Position) (*Machine, []Effect) {
-	m := &Machine{Tenant: key.Tenant, SessionID: key.ID, RunID: runID, Step: pos.Step, Finish: pos.Finish}
+	m := &Machine{Tenant: key.Tenant, SessionID: key.ID, RunID: runID, Epoch: pos.Epoch, Step: pos.Step, Finish: pos.Finish}
 	var wave []Effect
 	switch {
 	case pos.Ended:
@@ -254,5 +259,5 @@ func (m *Machine) call(id string) Effect {
 }
 
 func (m *Machine) effect(kind EffectKind) Effect {
-	return Effect{Kind: kind, Tenant: m.Tenant, SessionID: m.SessionID, RunID: m.RunID, Step: m.Step}
+	return Effect{Kind: kind, Tenant: m.Tenant, SessionID: m.SessionID, RunID: m.RunID, Epoch: m.Epoch, Step: m.Step}
 }

@@ -47,7 +47,7 @@
 //	for {
 //		results, err := run(ctx, wave) // all effects at the same time, see below
 //		if err != nil {
-//			h.Handler().Release(context.WithoutCancel(ctx), opened.Run.ID)
+//			h.Handler().Release(context.WithoutCancel(ctx), opened)
 //			return nil // another process continues the run
 //		}
 //		next, end := m.Next(results)

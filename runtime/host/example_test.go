@@ -70,7 +70,7 @@ func (d *driver) loop(ctx context.Context, opened *engine.Opened) *machine.Outco
 		for i, effect := range wave {
 			result, err := d.carryOut(ctx, effect)
 			if err != nil {
-				d.Handler().Release(context.WithoutCancel(ctx), opened.Run.ID)
+				d.Handler().Release(context.WithoutCancel(ctx), opened)
 				return nil
 			}
 			results[i] = result

@@ -130,8 +130,8 @@ func (h *Host) release(turn *Turn) {
 	for _, run := range append(below, turn.Opened.Run.ID) {
 		if errors.Is(context.Cause(turn.Context), errExpired) { // there is no lease to release
 			h.handler.Drop(run)
-		} else {
-			h.handler.Release(ctx, run)
+		} else if opened := h.handler.Opened(run); opened != nil {
+			h.handler.Release(ctx, opened)
 		}
 	}
 	h.Finish(turn, nil)
@@ -181,7 +181,7 @@ func (h *Host) DriveDetached(opened *engine.Opened) {
 func (h *Host) opened(opened *engine.Opened, do func()) {
 	done, err := h.open(opened.Run.ID)
 	if err != nil {
-		h.handler.Release(context.Background(), opened.Run.ID)
+		h.handler.Release(context.Background(), opened)
 		return
 	}
 	defer done()

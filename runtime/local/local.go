@@ -85,7 +85,7 @@ func (d *driver) loop(ctx context.Context, opened *engine.Opened) *machine.Outco
 		results = slices.Grow(results[:0], len(wave))[:len(wave)]
 		if err := d.run(ctx, wave, results); err != nil {
 			d.host.Log().WarnContext(ctx, "turn.released", "session", opened.Key.ID, "run", opened.Run.ID, "error", err)
-			d.host.Handler().Release(context.WithoutCancel(ctx), opened.Run.ID)
+			d.host.Handler().Release(context.WithoutCancel(ctx), opened)
 			return nil
 		}
 		next, end := m.Next(results)

@@ -46,6 +46,7 @@ func nestedScenarios() []Scenario {
 		{"killed in the resumed tree", "a tree whose process dies while it continues is taken over, and the approved call does not run twice", nestedKilledAmid},
 		{"killed while suspending", "a tree whose process dies while its levels suspend, one by one, waits as if it had not died", nestedKilledSuspending},
 		{"suspended late", "a sub-agent whose former process suspends it at the moment of the takeover waits as if nothing had happened", nestedSuspendedLate},
+		{"woken late", "a process that wakes after its run was taken over leaves the sub-agent to the other process", nestedWokenLate},
 		{"not by itself", "the session of a sub-agent is resumed only through its root", nestedNotByItself},
 		{"paused child", "the root waits for a paused sub-agent until an operator resumes it", nestedPaused},
 		{"hooks", "hooks see suspension and resumption at every level, with the run that suspended", nestedHooks},
@@ -105,6 +106,45 @@ func nestedSuspendedLate(s *Stage) {
 	s.approve(y, "sign")
 	s.ended(s.resumed(y), helix.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
+}
+
+func nestedWokenLate(s *Stage) {
+	var ran tally
+	agent, late, gone := tower(1, signing(&ran)), s.newGate(), make(lossOf)
+	backend := s.newFrail(s.Backend)
+	backend.faults.committing = func(commit *session.Commit) {
+		if commit.SessionID != "s-1" && commit.Outcome != nil {
+			late.enter()
+			<-late.open // for so long the process is stopped
+		}
+	}
+	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease, Observers: []helix.Observer{gone}})
+	s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the sub-agent suspends", late.entered)
+	backend.faults.noRenew.Store(true)
+	y := s.StartOther(Options{Agents: []*helix.Agent{agent}, LeaseTTL: 10 * lease})
+	s.ended(s.Result(s.Attach(y, "s-1")), helix.SuspendedAwaitingChildren)
+	s.approve(y, "sign")
+	late.release()
+	s.receive("the first process gives the run up", gone)
+	s.same(s.load(s.lineage("s-1")[1]).Turn, 1, "turns of the sub-agent")
+	s.ended(s.resumed(y), helix.Completed)
+	s.same(ran.of("sign"), 1, "signatures")
+}
+
+// lossOf is an observer that is told when its process has lost the run of session s-1.
+type lossOf chan struct{}
+
+// Begin implements [helix.Observer].
+func (l lossOf) Begin(ctx context.Context, a *helix.Activity) (context.Context, func(*helix.Ending)) {
+	if a.Kind != helix.ActivityRun || a.SessionID != "s-1" {
+		return ctx, nil
+	}
+	return ctx, func(end *helix.Ending) {
+		if end.Lost {
+			close(l)
+		}
+	}
 }
 
 func nestedPaused(s *Stage) {

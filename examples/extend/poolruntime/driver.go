@@ -111,9 +111,8 @@ func (t *turn) report(ctx context.Context, i int, result machine.Result, err err
 		return
 	}
 	if t.failed != nil {
-		run := t.opened.Run.ID
-		t.host.Log().WarnContext(ctx, "turn.released", "session", t.opened.Key.ID, "run", run, "error", t.failed)
-		t.host.Handler().Release(context.WithoutCancel(ctx), run)
+		t.host.Log().WarnContext(ctx, "turn.released", "session", t.opened.Key.ID, "run", t.opened.Run.ID, "error", t.failed)
+		t.host.Handler().Release(context.WithoutCancel(ctx), t.opened)
 		t.done(nil)
 		return
 	}
