@@ -51,6 +51,7 @@ var table = []struct {
 	{2, "config"},
 	{2, "internal/faultproxy"},
 	{2, "internal/onservers"},
+	{2, "internal/testschema"},
 	{2, "runtime/dbos"},
 	{2, "runtime/temporal"},
 	{2, "server"},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/helixagents/helix/internal/backend"
 	"github.com/helixagents/helix/internal/eventually"
+	"github.com/helixagents/helix/internal/testschema"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/sqlite"
@@ -23,6 +24,9 @@ type Kind struct {
 	Name string
 	// address returns the address of a new, empty backend.
 	address func(tb testing.TB) string
+	// lend, if it is set, returns the address of an empty backend that an earlier test of
+	// this process may have used.
+	lend func(tb testing.TB) string
 }
 
 // Kinds lists all kinds.
@@ -31,34 +35,46 @@ func Kinds() []Kind { return append(Embedded(), Servers()...) }
 // Embedded lists the kinds that need no server: memory and SQLite.
 func Embedded() []Kind {
 	return []Kind{
-		{"memory", func(testing.TB) string { return "memory:" }},
-		{"sqlite", sqliteAddress},
+		{Name: "memory", address: func(testing.TB) string { return "memory:" }},
+		{Name: "sqlite", address: sqliteAddress},
 	}
 }
 
 // Servers lists the kinds that are servers.
 func Servers() []Kind {
 	return []Kind{
-		{"postgres", func(tb testing.TB) string {
-			return with(testserver.Postgres(tb), "schema=test_"+token()+"&pool_max_conns=8")
-		}},
-		{"redis", func(tb testing.TB) string { return with(testserver.Redis(tb), "prefix=test-"+token()) }},
-		{"cluster", func(tb testing.TB) string { return with(testserver.RedisCluster(tb), "prefix=test-"+token()) }},
+		{
+			Name: "postgres",
+			address: func(tb testing.TB) string {
+				return with(testserver.Postgres(tb), "schema=test_"+token()+"&pool_max_conns=8")
+			},
+			lend: func(tb testing.TB) string {
+				database, schema := testschema.Lend(tb)
+				return with(database, "schema="+schema+"&pool_max_conns=8")
+			},
+		},
+		{Name: "redis", address: func(tb testing.TB) string { return with(testserver.Redis(tb), "prefix=test-"+token()) }},
+		{Name: "cluster", address: func(tb testing.TB) string { return with(testserver.RedisCluster(tb), "prefix=test-"+token()) }},
 	}
 }
 
 // Shared lists the kinds that several processes can use.
 func Shared() []Kind { return Kinds()[1:] }
 
-// Address creates an empty backend for a test and returns its address.
+// Address creates an empty backend for a test and returns its address. A Postgres schema
+// is a new one, without tables.
 func (k Kind) Address(tb testing.TB) string {
 	tb.Helper()
 	return k.address(tb)
 }
 
-// Open opens an empty backend for a test and closes it at the end of the test.
+// Open opens an empty backend for a test and closes it at the end of the test. Nobody may
+// change its tables, or use it from a process that outlives the test.
 func (k Kind) Open(tb testing.TB) *Backend {
 	tb.Helper()
+	if k.lend != nil {
+		return Open(tb, k.lend(tb))
+	}
 	return Open(tb, k.Address(tb))
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/helixagents/helix/internal/eventually"
+	"github.com/helixagents/helix/internal/testschema"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/postgres"
 	"github.com/helixagents/helix/store/storetest"
@@ -21,7 +22,7 @@ func TestBackend(t *testing.T) {
 func BenchmarkBackend(b *testing.B) { storetest.Benchmarks(b, open) }
 
 func open(t testing.TB) storetest.Harness {
-	return openConfig(t, postgres.Config{URL: postgres.DatabaseForTest(t)})
+	return openConfig(t, postgres.Config{})
 }
 
 // TestServerClock runs the cases of the store suite that look at the clock with the
@@ -29,11 +30,11 @@ func open(t testing.TB) storetest.Harness {
 func TestServerClock(t *testing.T) {
 	t.Parallel()
 	storetest.RunClock(t, func(t testing.TB) storetest.Harness {
-		return openClock(t, postgres.Config{URL: postgres.DatabaseForTest(t)}, nil)
+		return openClock(t, postgres.Config{}, nil)
 	})
 }
 
-// openConfig opens a backend in a new schema, with a clock of the test.
+// openConfig opens a backend in an empty schema, with a clock of the test.
 func openConfig(t testing.TB, config postgres.Config) storetest.Harness {
 	return openClock(t, config, storetest.NewClock())
 }
@@ -43,7 +44,11 @@ func openClock(t testing.TB, config postgres.Config, clock *storetest.Clock) sto
 	if clock != nil {
 		config.Clock, advance = clock.Now, clock.Advance
 	}
-	config.Schema = postgres.SchemaForTest(t)
+	if config.URL == "" {
+		config.URL, config.Schema = testschema.Lend(t)
+	} else {
+		config.Schema = postgres.SchemaForTest(t)
+	}
 	config.PollInterval, config.MaxConns = 20*time.Millisecond, 8
 	config.ConnectTimeout = eventually.Patience // the server answers sooner or later
 	connect := func(t testing.TB) store.Backend {
