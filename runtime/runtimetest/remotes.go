@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -861,15 +862,14 @@ func remoteTooManyWaits(s *Stage) {
 	} {
 		var ran tally
 		n := s.signer(&ran)
-		named := 0
+		var named atomic.Int64 // two goroutines may ask at once
 		lying := &pretender{server: n, pending: func(theirs []session.Pending) []session.Pending {
 			p := theirs[0]
 			p.Input, p.Fingerprint = json.RawMessage(c.input), ""
 			list := make([]session.Pending, c.each)
 			for i := range list {
-				named++
 				list[i] = p
-				list[i].CallID = fmt.Sprintf("call-%d", named)
+				list[i].CallID = fmt.Sprintf("call-%d", named.Add(1))
 			}
 			return list
 		}}
