@@ -40,6 +40,7 @@ func TestScenarios(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			config := runtimetest.Config{
+				SlowSteps:  true,
 				NewBackend: func(t testing.TB) store.Backend { return kind.Open(t) },
 				Reopen: func(t testing.TB, db store.Backend) store.Backend {
 					return testbackend.Open(t, db.(*testbackend.Backend).Address)

@@ -210,11 +210,13 @@ func (s *Stage) contextEvents(id string) string {
 
 func contextLong(s *Stage) {
 	steps := 120
-	if s.config.FakeTime {
-		steps = 400
-	}
-	if testshare.Soak() {
+	switch {
+	case testshare.Soak():
 		steps = 2_000
+	case s.config.FakeTime:
+		steps = 400
+	case s.config.SlowSteps:
+		steps = 40
 	}
 	s.goesOn(steps, longest, 0)
 }
@@ -252,7 +254,7 @@ func (s *Stage) goesOn(steps, window, refusals int) {
 	sizes, breaks, refused := model.sizes, model.breaks, model.refused
 	model.mu.Unlock()
 	s.same(breaks, len(at), "prompts that do not begin with the one before")
-	if len(at) < steps/100 || refused < refusals || refusals == 0 && refused > 0 || len(small.asked()) > len(at) {
+	if len(at) < max(steps/100, 1) || refused < refusals || refusals == 0 && refused > 0 || len(small.asked()) > len(at) {
 		s.Fatalf("%d markers, %d prompts refused, %d summaries", len(at), refused, len(small.asked()))
 	}
 	falls := 0

@@ -39,6 +39,9 @@ type Config struct {
 	// Pace multiplies the deadlines of client tools and approvals in scenarios, for a runtime
 	// whose steps are slower. Defaults to 1.
 	Pace int
+	// SlowSteps has the session of hundreds of steps take only as many as make one marker, for a
+	// runtime whose steps are slow. It has no effect with HELIX_SOAK.
+	SlowSteps bool
 	// FakeTime plays each scenario in a bubble of [synctest], in which time passes only while
 	// everybody waits, so that no machine is too slow. Backend and runtime must live in the
 	// process of the test and use no network.

@@ -34,6 +34,7 @@ func TestScenarios(t *testing.T) {
 		t.Run(kind.Name, func(t *testing.T) {
 			config := runtimetest.Config{
 				Pace:       5,
+				SlowSteps:  true,
 				NewBackend: func(t testing.TB) store.Backend { return kind.Open(t) },
 				Reopen: func(t testing.TB, db store.Backend) store.Backend {
 					return testbackend.Open(t, db.(*testbackend.Backend).Address)
@@ -58,7 +59,10 @@ func TestScenarios(t *testing.T) {
 
 func dial(t testing.TB) client.Client {
 	t.Helper()
-	c, err := client.Dial(client.Options{HostPort: testserver.Temporal(t), Identity: "test", Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
+	c, err := client.Dial(client.Options{
+		HostPort: testserver.Temporal(t), Identity: "test", Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+		ConnectionOptions: client.ConnectionOptions{GrpcCompression: &client.GrpcCompressionNone{}}, // the server is near
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
