@@ -25,7 +25,7 @@ func TestTurns(t *testing.T) {
 		}
 		t.Run(kind.Name, func(t *testing.T) {
 			t.Parallel()
-			part := enginetest.Part{At: testshare.Part(t, 4*4*80) + i, Of: 80, Acts: 4}
+			part := enginetest.Part{At: testshare.Part(t, 4*4*160) + i, Of: 160, Acts: 4}
 			part.Run(t, func(t *testing.T) store.Backend { return kind.Open(t) })
 		})
 	}
