@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -26,8 +28,9 @@ const users = 20
 func userToken(i int) string { return fmt.Sprintf("token-of-user-%d", i) }
 
 // serveAlone is the main function of the server in another process. It says where it
-// listens.
+// listens, and answers each line of its input with the largest size of its heap so far.
 func serveAlone() error {
+	debug.SetGCPercent(25) // so that the heap has little more than what is in use
 	db, err := backend.Open("memory:", nil)
 	if err != nil {
 		return err
@@ -58,7 +61,11 @@ func serveAlone() error {
 	}
 	fmt.Fprintln(os.Stdout, listener.Addr())
 	go func() {
-		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+			var memory runtime.MemStats
+			runtime.ReadMemStats(&memory)
+			fmt.Fprintln(os.Stdout, memory.HeapSys)
+		}
 		_ = listener.Close()
 	}()
 	if err := server.HTTPServer("", srv).Serve(listener); !strings.Contains(err.Error(), "closed") {
@@ -67,8 +74,9 @@ func serveAlone() error {
 	return nil
 }
 
-// process starts a server in a process of its own.
-func process(t *testing.T) (url string, pid int) {
+// process starts a server in a process of its own. heap asks it for the largest size that its
+// heap has had so far: what the race detector keeps beside the heap is no part of that.
+func process(t *testing.T) (url string, heap func() int64) {
 	t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0])
 	cmd.Env = append(os.Environ(), serverEnv+"=1")
@@ -94,5 +102,14 @@ func process(t *testing.T) (url string, pid int) {
 	if _, err := fmt.Fscanln(out, &addr); err != nil {
 		t.Fatalf("the server does not start: %v", err)
 	}
-	return "http://" + addr, cmd.Process.Pid
+	return "http://" + addr, func() (size int64) {
+		t.Helper()
+		if _, err := fmt.Fprintln(in); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fscanln(out, &size); err != nil {
+			t.Fatalf("the server does not tell the size of its heap: %v", err)
+		}
+		return size
+	}
 }
