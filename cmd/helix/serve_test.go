@@ -87,6 +87,10 @@ func (d *daemon) kill() {
 // lease is long enough for a machine that has much else to do.
 const quick = "runtime: {leaseTTL: 3s, sweep: 100ms, temporal: {workerTimeout: 3s}}\n"
 
+// unlimited lets a test make as many requests as it can: at ten in a second, which is the
+// default, most of its time would be the client's wait for the next try.
+const unlimited = "server: {rateLimit: {perSecond: unlimited}}\n"
+
 // writeDemo writes the demo's file into a new directory, which it returns, on the
 // scripted model at a pace, with more settings.
 func writeDemo(t *testing.T, pace, more string) string {
@@ -95,6 +99,7 @@ func writeDemo(t *testing.T, pace, more string) string {
 	text := string(demoYAML)
 	for old, mine := range map[string]string{
 		"  default: ${HELIX_MODEL:-auto}\n":                                   "  default: {model: demo, pace: " + pace + "}\n",
+		"  small: {model: \"${HELIX_MODEL:-auto}\", ":                         "  small: {model: demo, pace: " + pace + ", ",
 		"runtime: {leaseTTL: 5s, sweep: 1s, temporal: {workerTimeout: 5s}}\n": "",
 	} {
 		changed := strings.Replace(text, old, mine, 1)
@@ -102,6 +107,9 @@ func writeDemo(t *testing.T, pace, more string) string {
 			t.Fatalf("the demo's file has no %q", old)
 		}
 		text = changed
+	}
+	if !strings.Contains(more, "server:") { // at the top: tests add to what the file ends with
+		text = strings.Replace(text, "version: 1\n", "version: 1\n"+unlimited, 1)
 	}
 	put(t, filepath.Join(dir, defaultConfig), text+more)
 	return dir
