@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"io"
 	"os"
 	"os/exec"
@@ -27,6 +28,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(beProgram) != "" {
 		main()
 	}
+	_ = flag.Set("test.parallel", "4") // most of them wait for processes and leases
 	os.Exit(testserver.Main(m).Run())
 }
 
