@@ -205,11 +205,9 @@ func TestMistakesGetOneLine(t *testing.T) {
 		{"chat --data " + file + "/deeper", "not a directory", exitFailure},
 		{"chat --data " + file, "not a SQLite database", exitFailure},
 	} {
-		p := start(t, strings.Fields(test.args)...)
-		code := p.wait()
-		text := p.err.String()
-		if code != test.code || !strings.Contains(text, test.want) || strings.Count(text, "\n") != 1 || p.out.String() != "" {
-			t.Errorf("helix %s: exit code %d, want %d with %q in one line\n%s%s", test.args, code, test.code, test.want, p.out, text)
+		out, text, code := (&operator{t: t}).run(strings.Fields(test.args)...)
+		if code != test.code || !strings.Contains(text, test.want) || strings.Count(text, "\n") != 1 || out != "" {
+			t.Errorf("helix %s: exit code %d, want %d with %q in one line\n%s%s", test.args, code, test.code, test.want, out, text)
 		}
 	}
 }
@@ -266,9 +264,9 @@ func TestHelpAndVersion(t *testing.T) {
 		"serve -v":       "helix " + version() + "\n",
 		"worker x -v":    "helix " + version() + "\n",
 	} {
-		p := start(t, strings.Fields(args)...)
-		if code := p.wait(); code != 0 || !strings.Contains(p.out.String(), want) || p.err.String() != "" {
-			t.Errorf("helix %s: exit code %d\n%s%s", args, code, p.out, p.err)
+		out, complaint, code := (&operator{t: t}).run(strings.Fields(args)...)
+		if code != 0 || !strings.Contains(out, want) || complaint != "" {
+			t.Errorf("helix %s: exit code %d\n%s%s", args, code, out, complaint)
 		}
 	}
 }

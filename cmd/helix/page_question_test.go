@@ -19,11 +19,12 @@ import (
 	"github.com/helixagents/helix/store/memory"
 )
 
-// TestPageQuestions answers questions of tools on the page; testdata/questions.mjs says how.
+// TestPageQuestions answers questions of tools on the page; testdata/questions.mjs says how. A
+// commit does half of it.
 func TestPageQuestions(t *testing.T) {
 	t.Parallel()
 	testshare.SkipUnless(t, 1, 4)
-	newScript(t, "questions.mjs", "HELIX_URL="+servePage(t, asker())).run(func() { t.Error("the script wants the server killed") })
+	newScript(t, "questions.mjs", "HELIX_URL="+servePage(t, asker()), "HELIX_TEST_HALF="+selectHalf(t)).run(func() { t.Error("the script wants the server killed") })
 }
 
 // servePage serves the page with agents that no file can describe.
