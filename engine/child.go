@@ -245,10 +245,9 @@ func (a *agentCall) checkFence(ctx context.Context) error {
 
 // openTurnAfter opens the turn of the agent's session that follows turn number turn.
 func (a *agentCall) openTurnAfter(ctx context.Context, turn int, req OpenRequest, by caller) (*Opened, error) {
-	detached := by.detached
 	by.state, by.streamed = &a.t.state, a.t.out.Config().Bytes
 	req.Tenant, req.SessionID, req.RunID, req.caller = a.t.key.Tenant, a.Child, session.ChildRunID(a.t.run.ID, a.ID, turn), &by
-	if err := a.show(ctx, detached); err != nil {
+	if err := a.show(ctx, by.detached); err != nil {
 		return nil, err
 	}
 	opened, err := a.t.h.Open(ctx, req)
@@ -258,7 +257,7 @@ func (a *agentCall) openTurnAfter(ctx context.Context, turn int, req OpenRequest
 	if opened.Existing { // another process began the same call meanwhile
 		return nil, session.ErrUnavailable.WithMessage("session %s: another process began the call", a.Child)
 	}
-	opened.Detached = detached
+	opened.Detached = by.detached
 	return opened, nil
 }
 

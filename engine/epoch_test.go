@@ -9,6 +9,7 @@ import (
 	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/memory"
 )
 
@@ -21,30 +22,11 @@ func TestEffectsOfEarlierEpoch(t *testing.T) {
 	agent := echo(&ran)
 	db := memory.New(memory.Config{})
 	h := engine.NewHandler(engine.Config{Backend: db, Runtime: "test"})
-	if _, err := h.Register(agent); err != nil {
-		t.Fatal(err)
-	}
-	before, err := h.Open(t.Context(), engine.OpenRequest{
-		Kind: session.RunExecute, Agent: agent, SessionID: "s", RunID: "run-1", Input: helix.Input{Message: helix.UserText("hi")},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	load := func() *session.State {
-		t.Helper()
-		state, err := db.Sessions().Load(t.Context(), "s")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return state
-	}
-	after, err := h.TakeOver(t.Context(), session.Due{Key: before.Key, Agent: agent.Name, RunID: before.Run.ID, Lease: load().Lease})
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := openTurn(t, h, agent)
+	load := func() *session.State { return loadSession(t, db) }
+	after := takeOver(t, h, db, before)
 
 	_, stale := machine.New(before.Key, before.Run.ID, before.Position)
-	m, wave := machine.New(after.Key, after.Run.ID, after.Position)
 	h.Release(t.Context(), before)
 	for _, held := range []bool{true, false} {
 		if !held {
@@ -58,17 +40,7 @@ func TestEffectsOfEarlierEpoch(t *testing.T) {
 			t.Fatalf("the turn is held: %v: an effect of the earlier epoch changed the session to %+v", held, state)
 		}
 	}
-	for wave != nil {
-		var results []machine.Result
-		for _, e := range wave {
-			r, err := h.Handle(t.Context(), e)
-			if err != nil {
-				t.Fatalf("%s: %v", e.Key(), err)
-			}
-			results = append(results, r)
-		}
-		wave, _ = m.Next(results)
-	}
+	drive(t, after, func(e machine.Effect) (machine.Result, error) { return h.Handle(t.Context(), e) })
 	if ran.Load() != 2 || load().Status != session.Completed {
 		t.Fatalf("the tool ran %d times and the session is %s; want 2 times and completed", ran.Load(), load().Status)
 	}
@@ -87,15 +59,7 @@ func TestSubAgentOfEarlierEpoch(t *testing.T) {
 	}
 	db := memory.New(memory.Config{})
 	h := engine.NewHandler(engine.Config{Backend: db, Runtime: "test"})
-	if _, err := h.Register(agent); err != nil {
-		t.Fatal(err)
-	}
-	root, err := h.Open(t.Context(), engine.OpenRequest{
-		Kind: session.RunExecute, Agent: agent, SessionID: "s", RunID: "run-1", Input: helix.Input{Message: helix.UserText("hi")},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := openTurn(t, h, agent)
 	m, wave := machine.New(root.Key, root.Run.ID, root.Position)
 	reply, err := h.Handle(t.Context(), wave[0])
 	if err != nil {
@@ -111,14 +75,7 @@ func TestSubAgentOfEarlierEpoch(t *testing.T) {
 		t.Fatalf("the same effect, delivered again, opened %+v, %v; want the turn of epoch %d", again, err, before.Position.Epoch)
 	}
 
-	state, err := db.Sessions().Load(t.Context(), "s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	taken, err := h.TakeOver(t.Context(), session.Due{Key: root.Key, Agent: agent.Name, RunID: root.Run.ID, Lease: state.Lease})
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := takeOver(t, h, db, root)
 	_, late := machine.New(taken.Key, taken.Run.ID, taken.Position)
 	after, err := h.OpenChild(t.Context(), late[0])
 	if err != nil || after == nil || after.Position.Epoch == before.Position.Epoch {
@@ -131,4 +88,25 @@ func TestSubAgentOfEarlierEpoch(t *testing.T) {
 	if r, err := h.Handle(t.Context(), ask[0]); err != nil || r.Next != machine.NextLost {
 		t.Fatalf("the first turn of the sub-agent goes on with %+v, %v; want it to be lost", r, err)
 	}
+}
+
+// takeOver takes a turn over.
+func takeOver(t *testing.T, h *engine.Handler, db store.Backend, from *engine.Opened) *engine.Opened {
+	t.Helper()
+	opened, err := h.TakeOver(t.Context(), session.Due{
+		Key: from.Key, Agent: from.Run.Agent, RunID: from.Run.ID, Lease: loadSession(t, db).Lease,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return opened
+}
+
+func loadSession(t *testing.T, db store.Backend) *session.State {
+	t.Helper()
+	state, err := db.Sessions().Load(t.Context(), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
 }

@@ -34,6 +34,12 @@ func echo(ran *atomic.Int64) *helix.Agent {
 // turn opens a turn of an agent and drives it with handle, to its end.
 func turn(t *testing.T, h *engine.Handler, agent *helix.Agent, handle func(machine.Effect) (machine.Result, error)) {
 	t.Helper()
+	drive(t, openTurn(t, h, agent), handle)
+}
+
+// openTurn opens a turn of an agent, whose session is s.
+func openTurn(t *testing.T, h *engine.Handler, agent *helix.Agent) *engine.Opened {
+	t.Helper()
 	if _, err := h.Register(agent); err != nil {
 		t.Fatal(err)
 	}
@@ -43,6 +49,12 @@ func turn(t *testing.T, h *engine.Handler, agent *helix.Agent, handle func(machi
 	if err != nil {
 		t.Fatal(err)
 	}
+	return opened
+}
+
+// drive drives a turn with handle, to its end.
+func drive(t *testing.T, opened *engine.Opened, handle func(machine.Effect) (machine.Result, error)) {
+	t.Helper()
 	m, wave := machine.New(opened.Key, opened.Run.ID, opened.Position)
 	for wave != nil {
 		var results []machine.Result

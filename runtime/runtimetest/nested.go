@@ -110,7 +110,7 @@ func nestedSuspendedLate(s *Stage) {
 
 func nestedWokenLate(s *Stage) {
 	var ran tally
-	agent, late, gone := tower(1, signing(&ran)), s.newGate(), make(lossOf)
+	agent, late, gone := tower(1, signing(&ran)), s.newGate(), s.newGate()
 	backend := s.newFrail(s.Backend)
 	backend.faults.committing = func(commit *session.Commit) {
 		if commit.SessionID != "s-1" && commit.Outcome != nil {
@@ -118,7 +118,7 @@ func nestedWokenLate(s *Stage) {
 			<-late.open // for so long the process is stopped
 		}
 	}
-	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease, Observers: []helix.Observer{gone}})
+	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease, Observers: []helix.Observer{lossOf{gone.enter}}})
 	s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the sub-agent suspends", late.entered)
 	backend.faults.noRenew.Store(true)
@@ -126,14 +126,14 @@ func nestedWokenLate(s *Stage) {
 	s.ended(s.Result(s.Attach(y, "s-1")), helix.SuspendedAwaitingChildren)
 	s.approve(y, "sign")
 	late.release()
-	s.receive("the first process gives the run up", gone)
+	s.receive("the first process gives the run up", gone.entered)
 	s.same(s.load(s.lineage("s-1")[1]).Turn, 1, "turns of the sub-agent")
 	s.ended(s.resumed(y), helix.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
 }
 
-// lossOf is an observer that is told when its process has lost the run of session s-1.
-type lossOf chan struct{}
+// lossOf is an observer that tells when its process has lost the run of session s-1.
+type lossOf struct{ tell func() }
 
 // Begin implements [helix.Observer].
 func (l lossOf) Begin(ctx context.Context, a *helix.Activity) (context.Context, func(*helix.Ending)) {
@@ -142,7 +142,7 @@ func (l lossOf) Begin(ctx context.Context, a *helix.Activity) (context.Context, 
 	}
 	return ctx, func(end *helix.Ending) {
 		if end.Lost {
-			close(l)
+			l.tell()
 		}
 	}
 }
