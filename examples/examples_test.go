@@ -5,10 +5,12 @@ package examples_test
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/helixagents/helix/internal/eventually"
@@ -20,7 +22,7 @@ var update = flag.Bool("update", false, "write the examples' output to testdata"
 func TestExamplesPrintWhatTheyClaim(t *testing.T) {
 	t.Parallel()
 	names := examples(t)
-	bin := build(t, "./...")
+	bin := programs(t)
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -46,7 +48,7 @@ func TestExamplesPrintWhatTheyClaim(t *testing.T) {
 func TestBackendsOnServers(t *testing.T) {
 	t.Setenv("POSTGRES_URL", testserver.Postgres(t))
 	t.Setenv("REDIS_URL", testserver.Redis(t))
-	got := run(t, filepath.Join(build(t, "./backends"), "backends"))
+	got := run(t, filepath.Join(programs(t), "backends"))
 	want, err := os.ReadFile(filepath.Join("testdata", "backends.txt"))
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +58,14 @@ func TestBackendsOnServers(t *testing.T) {
 	}
 }
 
-func TestMain(m *testing.M) { os.Exit(testserver.Main(m).Run()) }
+func TestMain(m *testing.M) {
+	code := testserver.Main(m).Run()
+	if err := os.RemoveAll(built.dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
 
 // TestReadmeShowsTheQuickstart checks that the README contains the quickstart verbatim.
 func TestReadmeShowsTheQuickstart(t *testing.T) {
@@ -96,14 +105,31 @@ func examples(t *testing.T) []string {
 	return names
 }
 
-func build(t *testing.T, pattern string) string {
+// built has the programs of all examples in a directory. Without cgo they share what the linter has compiled.
+var built struct {
+	sync.Once
+
+	dir string
+	err error
+}
+
+// programs returns the directory of the programs.
+func programs(t *testing.T) string {
 	t.Helper()
-	bin := t.TempDir()
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin+string(filepath.Separator), pattern).CombinedOutput()
-	if err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	built.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "helix-examples-"); built.err != nil {
+			return
+		}
+		cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", built.dir+string(filepath.Separator), "./...")
+		cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			built.err = fmt.Errorf("go build: %w\n%s", err, out)
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
 	}
-	return bin
+	return built.dir
 }
 
 // run runs a program in an empty directory and returns its standard output.

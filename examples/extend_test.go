@@ -13,13 +13,11 @@ import (
 // suites.
 func TestExtend(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"vet", "./..."}, {"test", "-count=1", "-timeout=60m", "./..."}} {
-		cmd := exec.CommandContext(t.Context(), "go", args...)
-		cmd.Dir = "extend"
-		cmd.Env = append(cmd.Environ(), "GOWORK=off")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("go %v: %v\n%s\nIf go.mod or go.sum is out of date, run `go mod tidy` in examples/extend.", args, err, out)
-		}
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-vet=off", "-timeout=60m", "./...") // the linter vets
+	cmd.Dir = "extend"
+	cmd.Env = append(cmd.Environ(), "GOWORK=off", "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go test: %v\n%s\nIf go.mod or go.sum is out of date, run `go mod tidy` in examples/extend.", err, out)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/helixagents/helix/internal/pipe"
 	"github.com/helixagents/helix/internal/testbackend"
 	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/runtime/local"
@@ -41,10 +42,13 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// onBackends runs a test on the backends that need no server.
+// onBackends runs a test on the backends that need no server, on one of them for each commit.
 func onBackends(t *testing.T, test func(t *testing.T, db store.Backend)) {
 	t.Helper()
-	for _, kind := range testbackend.Embedded() {
+	for i, kind := range testbackend.Embedded() {
+		if !testshare.HasTurn(t, i, 2) {
+			continue
+		}
 		t.Run(kind.Name, func(t *testing.T) {
 			t.Parallel()
 			test(t, kind.Open(t))

@@ -65,27 +65,28 @@ func TestMain(m *testing.M) {
 	for _, c := range []struct { // one after the other: TestOneMore makes the next ones fail
 		test, pkg string
 		count     int
+		loops     int
 		code      int
 		want      []string // in the output
 		runs      int
 	}{
-		{"TestOne", ".", 3, 0, []string{"3 of 3 runs of example.com/m TestOne passed, beside 2 busy loops"}, 3},
-		{"TestCases/a_b", ".", 2, 0, []string{"2 of 2 runs"}, 2},
-		{"TestFails", ".", 4, 1, []string{"run 1 of example.com/m TestFails", "panic: boom", "run 3 of", "too slow\n--- FAIL: TestFails", "2 of 4 runs"}, 4},
-		{"TestExits", ".", 1, 1, []string{"0 of 1 runs"}, 1},
-		{"TestOn", ".", 3, 2, []string{"example.com/m has no test TestOn;"}, 0},
-		{"TestCases/e", ".", 3, 2, []string{"example.com/m has no test TestCases/e;"}, 0},
-		{"TestSkips", ".", 3, 2, []string{"TestSkips is skipped", "for soak"}, 0},
-		{"TestOne", "./x", 3, 2, []string{"there is no package ./x"}, 3},
-		{"TestOne", "./...", 3, 2, []string{"./... is not one package"}, 3},
-		{"TestOne", "./broken", 3, 2, []string{"undefined: missing", "example.com/m/broken does not build"}, 3},
-		{"TestOne", "./empty", 3, 2, []string{"example.com/m/empty has no tests"}, 3},
-		{"", ".", 3, 2, []string{"it takes the name of a test"}, 0},
-		{"TestOne", ".", 0, 2, []string{"how often to run it"}, 3},
-		{"TestOneMore", ".", 2, 1, []string{"--- PASS: TestOneMore", "0 of 2 runs"}, 2},
+		{"TestOne", ".", 3, 2, 0, []string{"3 of 3 runs of example.com/m TestOne passed, beside 2 busy loops"}, 3},
+		{"TestCases/a_b", ".", 2, 0, 0, []string{"2 of 2 runs"}, 2},
+		{"TestFails", ".", 4, 0, 1, []string{"run 1 of example.com/m TestFails", "panic: boom", "run 3 of", "too slow\n--- FAIL: TestFails", "2 of 4 runs"}, 4},
+		{"TestExits", ".", 1, 0, 1, []string{"0 of 1 runs"}, 1},
+		{"TestOn", ".", 3, 0, 2, []string{"example.com/m has no test TestOn;"}, 0},
+		{"TestCases/e", ".", 3, 0, 2, []string{"example.com/m has no test TestCases/e;"}, 0},
+		{"TestSkips", ".", 3, 0, 2, []string{"TestSkips is skipped", "for soak"}, 0},
+		{"TestOne", "./x", 3, 0, 2, []string{"there is no package ./x"}, 3},
+		{"TestOne", "./...", 3, 0, 2, []string{"./... is not one package"}, 3},
+		{"TestOne", "./broken", 3, 0, 2, []string{"undefined: missing", "example.com/m/broken does not build"}, 3},
+		{"TestOne", "./empty", 3, 0, 2, []string{"example.com/m/empty has no tests"}, 3},
+		{"", ".", 3, 0, 2, []string{"it takes the name of a test"}, 0},
+		{"TestOne", ".", 0, 0, 2, []string{"how often to run it"}, 3},
+		{"TestOneMore", ".", 2, 0, 1, []string{"--- PASS: TestOneMore", "0 of 2 runs"}, 2},
 	} {
 		var out bytes.Buffer
-		s := stress{test: c.test, pkg: c.pkg, flags: []string{"-vet=off"}, count: c.count, loops: 2, dir: dir, out: &out, errs: &out}
+		s := stress{test: c.test, pkg: c.pkg, flags: []string{"-vet=off"}, count: c.count, loops: c.loops, dir: dir, out: &out, errs: &out}
 		if code := s.main(); code != c.code {
 			t.Errorf("%s: exit code %d, want %d:\n%s", c.test, code, c.code, &out)
 		}

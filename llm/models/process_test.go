@@ -101,7 +101,9 @@ func startProcess(t *testing.T) *process {
 	t.Helper()
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "server")
-	if out, err := exec.Command("go", "build", "-o", binary, "github.com/helixagents/helix/llm/internal/wiretest/server").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", binary, "github.com/helixagents/helix/llm/internal/wiretest/server")
+	build.Env = append(build.Environ(), "CGO_ENABLED=0") // shares what the linter has compiled
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	cmd := exec.Command(binary)

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(testserver.Main(m))
 }
 
-// TestScenarios plays the scenarios in memory and, a quarter for each commit, on SQLite, all in
+// TestScenarios plays the scenarios in memory and, an eighth for each commit, on SQLite, all in
 // fake time. Servers are in internal/onservers.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
@@ -35,7 +35,7 @@ func TestScenarios(t *testing.T) {
 		t.Parallel()
 		config := runtimetest.Config{NewBackend: inMemory, NewRuntime: start, FakeTime: true, Snapshots: true}
 		if !testshare.Soak() {
-			config.Every, config.First = 8, runtimetest.Rotate(t, 8)
+			config.Every, config.First = 16, runtimetest.Rotate(t, 16)
 		}
 		runtimetest.Run(t, config)
 	})
@@ -52,7 +52,7 @@ func TestScenarios(t *testing.T) {
 			Snapshots:  testshare.Soak(),
 		}
 		if !testshare.Soak() {
-			config.Every, config.First = 4, runtimetest.Rotate(t, 4)
+			config.Every, config.First = 8, runtimetest.Rotate(t, 8)
 		}
 		runtimetest.Run(t, config)
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/session"
 )
@@ -233,6 +234,7 @@ func (m *measuring) perStep(schema, name string, model labour) *counters {
 // the rest are a little above what was counted when they were set.
 func TestStepCounters(t *testing.T) {
 	t.Parallel()
+	testshare.SkipUnless(t, 0, 2)
 	m := startMeasuring(t)
 	const schema = "counted"
 	b, err := OpenConfig(Config{URL: m.url, Schema: schema}) // makes the tables

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store/internal/coldsql"
 )
@@ -190,6 +191,7 @@ func openPopulated(t *testing.T) *Backend {
 // TestPlans checks plans on tables that are filled once.
 func TestPlans(t *testing.T) {
 	t.Parallel()
+	testshare.SkipUnless(t, 1, 2)
 	b := openPopulated(t)
 	t.Run("listings of a user", func(t *testing.T) { checkListingsOfAUser(t, b) })
 	t.Run("waiting calls", func(t *testing.T) { checkWaitingPlans(t, b) })
