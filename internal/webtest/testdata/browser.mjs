@@ -253,7 +253,11 @@ const cases = {
     await begun(page, 5);
     await page.evaluate(() => window.chat.stop("enough"));
     await status(page, "ready");
-    assert.equal(await page.evaluate(() => window.chat.stopped), true);
+    const { stopped, ...state } = await page.evaluate(() => {
+      const { stopped, status, connection, failure, messages } = window.chat;
+      return { stopped, status, connection, failure, last: messages.at(-1) };
+    });
+    assert.ok(stopped, JSON.stringify(state));
     await page.reload();
     await page.waitForFunction(() => window.chat?.stopped === true);
     const before = await reply(page);
