@@ -195,7 +195,25 @@ func TestPlans(t *testing.T) {
 	b := openPopulated(t)
 	t.Run("listings of a user", func(t *testing.T) { checkListingsOfAUser(t, b) })
 	t.Run("waiting calls", func(t *testing.T) { checkWaitingPlans(t, b) })
+	t.Run("sweeps", func(t *testing.T) { checkSweepPlans(t, b) })
 	t.Run("all queries", func(t *testing.T) { checkQueryPlans(t, b) })
+}
+
+// checkSweepPlans requires that the time bounds what a sweep reads of its index.
+func checkSweepPlans(t *testing.T, b *Backend) {
+	t.Helper()
+	for name, query := range map[string]string{
+		"deadlines": sweepDeadlines, "leases": sweepLeases, "expired sessions": sweepExpired, "pending closes": sweepPendingCloses,
+	} {
+		plan := explain(t, b, query)
+		bound := false
+		for line := range strings.Lines(plan) {
+			bound = bound || strings.Contains(line, "Index Cond") && strings.Contains(line, "statement_timestamp()")
+		}
+		if !bound || strings.Contains(plan, "Sort") {
+			t.Errorf("%s: the time does not bound the index, or the order is not that of the index\n%s\n%s", name, query, plan)
+		}
+	}
 }
 
 // checkListingsOfAUser requires that listings of one user's sessions read no

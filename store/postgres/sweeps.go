@@ -13,7 +13,9 @@ import (
 
 // Every sweep reads a partial index that contains only what can become due, in the
 // order in which it becomes due, starting after the last entry of the previous
-// page. The conditions repeat those of the index.
+// page. The conditions repeat those of the index. The time is that of the statement:
+// clock_timestamp() may change from row to row, so it cannot bound a scan of an index,
+// which then reads all that can ever become due.
 const (
 	dueColumns = `
 SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.run_requires, s.owner, s.epoch, s.lease_until, `
@@ -21,7 +23,7 @@ SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.run_requires, s.
 	sweepDeadlines = dueColumns + `p.deadline, p.call_id
 FROM helix.pending p JOIN helix.sessions s ON s.number = p.session
 WHERE p.state = 'waiting' AND p.deadline IS NOT NULL AND s.status <> 'paused'
-  AND p.deadline <= coalesce($1::timestamptz, clock_timestamp())
+  AND p.deadline <= coalesce($1::timestamptz, statement_timestamp())
   AND (p.deadline, p.tenant, p.session_id, p.call_id) > ($2::timestamptz, $3::text, $4::text, $5::text)
 ORDER BY p.deadline, p.tenant, p.session_id, p.call_id
 LIMIT $6`
@@ -29,7 +31,7 @@ LIMIT $6`
 	sweepLeases = dueColumns + `s.lease_until, ''
 FROM helix.sessions s
 WHERE s.lease_until IS NOT NULL AND s.run_status = 'running' AND s.root_id = '' AND s.status <> 'paused'
-  AND s.lease_until <= coalesce($1::timestamptz, clock_timestamp())
+  AND s.lease_until <= coalesce($1::timestamptz, statement_timestamp())
   AND (s.lease_until, s.tenant, s.id) > ($2::timestamptz, $3::text, $4::text) AND $5::text IS NOT NULL
 ORDER BY s.lease_until, s.tenant, s.id
 LIMIT $6`
@@ -37,7 +39,7 @@ LIMIT $6`
 	sweepExpired = dueColumns + `s.expires_at, ''
 FROM helix.sessions s
 WHERE s.expires_at IS NOT NULL AND s.status IN ('active', 'interrupted')
-  AND s.expires_at <= coalesce($1::timestamptz, clock_timestamp())
+  AND s.expires_at <= coalesce($1::timestamptz, statement_timestamp())
   AND (s.expires_at, s.tenant, s.id) > ($2::timestamptz, $3::text, $4::text) AND $5::text IS NOT NULL
 ORDER BY s.expires_at, s.tenant, s.id
 LIMIT $6`
@@ -45,7 +47,7 @@ LIMIT $6`
 	sweepPendingCloses = dueColumns + `s.close_owed_at, ''
 FROM helix.sessions s
 WHERE s.close_owed_at IS NOT NULL AND s.run_status <> 'running'
-  AND s.close_owed_at <= coalesce($1::timestamptz, clock_timestamp())
+  AND s.close_owed_at <= coalesce($1::timestamptz, statement_timestamp())
   AND (s.close_owed_at, s.tenant, s.id) > ($2::timestamptz, $3::text, $4::text) AND $5::text IS NOT NULL
 ORDER BY s.close_owed_at, s.tenant, s.id
 LIMIT $6`
