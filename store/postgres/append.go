@@ -168,7 +168,7 @@ func (s *streams) appendRest(ctx context.Context, h *streamHead, by stream.Produ
 
 // appendNothing is an append without chunks, which is only validated.
 func (s *streams) appendNothing(ctx context.Context, id string, by stream.Producer, first int64) (last int64, err error) {
-	err = s.b.transactOnce(ctx, nil, func(ctx context.Context, t *tx) error {
+	err = s.b.transactOnce(ctx, s.b.pool, nil, func(ctx context.Context, t *tx) error {
 		h, err := s.lock(ctx, t, id, by.Session)
 		if err != nil {
 			return err

@@ -34,7 +34,7 @@ func Migrations(config Config) ([]store.Migration, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.closePool()
+	b.closePools()
 	return migrate.Report(steps, applied), nil
 }
 

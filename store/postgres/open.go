@@ -58,6 +58,18 @@ func newPool(ctx context.Context, c *Config) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
+// leaseConns is how many connections renew leases: one of them, and another while that one waits for a server that is slow
+// or a connection that has died.
+const leaseConns = 2
+
+// newLeasePool configures a pool like another one, for the renewal of leases: the lease of a session must not expire because
+// others wait for connections.
+func newLeasePool(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Pool, error) {
+	config := pool.Config()
+	config.MaxConns, config.MinConns, config.MinIdleConns = leaseConns, 0, 0
+	return pgxpool.NewWithConfig(ctx, config)
+}
+
 // prepare checks the server and migrates the tables. Only the migration may take
 // longer than ctx allows.
 func (b *Backend) prepare(ctx context.Context) error {

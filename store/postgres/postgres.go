@@ -29,13 +29,14 @@ type Config struct {
 	// Pool is a pool of connections to use instead of one that the backend opens. It
 	// stays open when the backend is closed. Its connections should set
 	// plan_cache_mode to force_generic_plan; without it commits are slower. A pool
-	// behind a pooler must be configured for that.
+	// behind a pooler must be configured for that. Leases are renewed on up to two
+	// connections besides, which are opened with the pool's configuration.
 	Pool *pgxpool.Pool
 	// Schema is the schema of the backend's tables, which is created if it does not
 	// exist. Defaults to helix.
 	Schema string
 	// MaxConns is the number of connections that the pool may open, not counting the
-	// one that listens. Defaults to the value in the URL, or to 16.
+	// one that listens and up to two that renew leases. Defaults to the value in the URL, or to 16.
 	MaxConns int
 	// Pooler says that the URL addresses a pooler that gives clients a server
 	// connection only for a transaction, such as PgBouncer in transaction mode.
@@ -70,9 +71,10 @@ type Config struct {
 type Backend struct {
 	config    Config
 	pool      *pgxpool.Pool
-	renewed   atomic.Int64 // when all its connections were last renewed
-	queries   sync.Map     // query text → query for the configured schema
-	texts     sync.Map     // shape → the text of its statement, for the configured schema
+	leasePool *pgxpool.Pool // renews leases, and does nothing else
+	renewed   atomic.Int64  // when all its connections were last renewed
+	queries   sync.Map      // query text → query for the configured schema
+	texts     sync.Map      // shape → the text of its statement, for the configured schema
 	watch     *watch
 	notifier  *notifier
 	snapshots *snapshots
@@ -122,8 +124,12 @@ func connect(config Config, first func(*Backend, context.Context) error) (*Backe
 		}
 		b.pool = pool
 	}
+	if b.leasePool, err = newLeasePool(ctx, b.pool); err != nil {
+		b.closePools()
+		return nil, openFailure(&config, err)
+	}
 	if err := first(b, ctx); err != nil {
-		b.closePool()
+		b.closePools()
 		return nil, openFailure(&config, err)
 	}
 	return b, nil
@@ -197,11 +203,14 @@ func (b *Backend) Close() error {
 	}
 	b.snapshots.close()
 	b.notifier.close()
-	b.closePool()
+	b.closePools()
 	return nil
 }
 
-func (b *Backend) closePool() {
+func (b *Backend) closePools() {
+	if b.leasePool != nil {
+		b.leasePool.Close()
+	}
 	if b.config.Pool == nil {
 		b.pool.Close()
 	}

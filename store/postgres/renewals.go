@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -38,6 +39,12 @@ renewed AS (
 )
 SELECT at, run, stop_kind, stop_reason, stop_at FROM renewed WHERE root OR stop_kind <> ''`
 
+	// Reading waits for no lock.
+	selectHolders = `
+SELECT x.at, s.status, s.version, s.current_run, s.owner, s.epoch
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) WITH ORDINALITY x(tenant, id, owner, epoch, at)
+JOIN helix.sessions s ON s.tenant = x.tenant AND s.id = x.id`
+
 	renewTree = `
 UPDATE helix.sessions SET lease_until = $4
 WHERE tenant = $1 AND root_id = $2 AND root_id <> '' AND owner = $3 AND owner <> ''`
@@ -45,21 +52,16 @@ WHERE tenant = $1 AND root_id = $2 AND root_id <> '' AND owner = $3 AND owner <>
 
 // RenewLeases implements [store.Backend]. One statement renews all leases; another, in
 // the same round trip, reads which programs can use the database. What was not renewed
-// was lost, or its row is locked; such leases are renewed one by one, which also says
-// why one was lost.
+// was lost, which a third statement tells, or its row is locked: such leases are renewed
+// one by one, for a moment.
 func (b *Backend) RenewLeases(ctx context.Context, leases []session.Held, ttl time.Duration) []session.Renewed {
 	if len(leases) == 0 {
 		return nil
 	}
 	var (
-		out            = make([]session.Renewed, len(leases))
-		done           = make([]bool, len(leases))
-		tenants, ids   = make([]string, len(leases)), make([]string, len(leases))
-		owners, epochs = make([]string, len(leases)), make([]int64, len(leases))
+		out  = make([]session.Renewed, len(leases))
+		done = make([]bool, len(leases))
 	)
-	for i, held := range leases {
-		tenants[i], ids[i], owners[i], epochs[i] = cmp.Or(held.Tenant, session.DefaultTenant), held.ID, held.Owner, held.Epoch
-	}
 	renewed := func(rows pgx.Rows) error {
 		var (
 			at                int
@@ -75,43 +77,99 @@ func (b *Backend) RenewLeases(ctx context.Context, leases []session.Held, ttl ti
 		}
 		return nil
 	}
+	args := append(columnsOf(leases), ttl.Microseconds(), b.clock())
 	err := b.repeat(ctx, "renew leases", func() error {
 		clear(out)
 		clear(done)
-		return b.send(ctx, part{query: b.sql(selectReadable), row: b.noteLevel}, part{
-			query: b.sql(renewLeases), args: []any{tenants, ids, owners, epochs, ttl.Microseconds(), b.clock()}, row: renewed,
-		})
+		return b.sendOn(ctx, b.leasePool, part{query: b.sql(selectReadable), row: b.noteLevel}, part{query: b.sql(renewLeases), args: args, row: renewed})
 	})
 	if err != nil {
 		return session.NotRenewed(leases, err)
 	}
-	var working sync.WaitGroup
-	slots := make(chan struct{}, renewers)
-	for i, held := range leases {
-		if done[i] {
-			continue
+	var left []*session.Renewed
+	var locked []session.Held
+	for i := range leases {
+		if !done[i] {
+			left, locked = append(left, &out[i]), append(locked, leases[i])
 		}
-		slots <- struct{}{}
-		working.Go(func() {
-			defer func() { <-slots }()
-			out[i] = (&sessions{b, tenants[i]}).renew(ctx, held.ID, held.Fence, ttl)
-		})
 	}
-	working.Wait()
+	if len(left) > 0 {
+		b.renewRest(ctx, locked, ttl, left)
+	}
 	return out
 }
 
-// renewers is how many leases that were not renewed together are renewed at the same
-// time.
-const renewers = 8
+// columnsOf returns leases as parameters of a statement.
+func columnsOf(leases []session.Held) []any {
+	tenants, ids := make([]string, len(leases)), make([]string, len(leases))
+	owners, epochs := make([]string, len(leases)), make([]int64, len(leases))
+	for i, held := range leases {
+		tenants[i], ids[i], owners[i], epochs[i] = cmp.Or(held.Tenant, session.DefaultTenant), held.ID, held.Owner, held.Epoch
+	}
+	return []any{tenants, ids, owners, epochs}
+}
 
-// limitRenewal is short, because all other leases wait for their next renewal
-// meanwhile. A row that stays locked is left to that one.
+// renewRest renews leases that were not renewed together.
+func (b *Backend) renewRest(ctx context.Context, leases []session.Held, ttl time.Duration, out []*session.Renewed) {
+	locked := make([]int, 0, len(leases))
+	err := b.repeat(ctx, "read the holders of leases", func() error {
+		locked = locked[:0]
+		for i := range leases {
+			out[i].Err = session.NotFound(leases[i].ID)
+		}
+		return b.sendOn(ctx, b.leasePool, part{query: b.sql(selectHolders), args: columnsOf(leases), row: func(rows pgx.Rows) error {
+			var (
+				at    int
+				state session.State
+			)
+			if err := rows.Scan(&at, &state.Status, &state.Version, &state.CurrentRunID, &state.Lease.Owner, &state.Lease.Epoch); err != nil {
+				return err
+			}
+			state.ID = leases[at-1].ID
+			if out[at-1].Err = state.CheckFence(leases[at-1].Fence); out[at-1].Err == nil {
+				out[at-1].Err = errRowLocked
+				locked = append(locked, at-1)
+			}
+			return nil
+		}})
+	})
+	if err != nil {
+		for _, renewed := range out {
+			renewed.Err = err
+		}
+		return
+	}
+	// Anywhere first, so that over several calls each has a turn, however many rows are locked.
+	rand.Shuffle(len(locked), func(i, j int) { locked[i], locked[j] = locked[j], locked[i] })
+	began := time.Now()
+	var working sync.WaitGroup
+	slots := make(chan struct{}, leaseConns)
+	for _, i := range locked {
+		slots <- struct{}{}
+		if time.Since(began) > singlePatience {
+			break
+		}
+		working.Go(func() {
+			defer func() { <-slots }()
+			held := leases[i]
+			*out[i] = (&sessions{b, cmp.Or(held.Tenant, session.DefaultTenant)}).renew(ctx, held.ID, held.Fence, ttl)
+		})
+	}
+	working.Wait()
+}
+
+// singlePatience is how long a call begins to renew leases one by one. Those that it renewed together wait for its end, and
+// other calls for its connections.
+const singlePatience = 200 * time.Millisecond
+
+// limitRenewal is how long the renewal of one lease waits for the session's row.
 const limitRenewal = "SET LOCAL lock_timeout = '200ms'"
+
+var errRowLocked = session.ErrUnavailable.WithMessage("the session's row is locked")
 
 // renew renews one lease. It waits a moment for the session's row.
 func (s *sessions) renew(ctx context.Context, id string, fence session.Fence, ttl time.Duration) (out session.Renewed) {
-	out.Err = s.b.transact(ctx, what(id, "renew lease"), func(ctx context.Context, t *tx) error {
+	out.Err = s.b.transactOn(ctx, s.b.leasePool, what(id, "renew lease"), func(ctx context.Context, t *tx) error {
 		t.exec(limitRenewal)
 		h, err := s.lock(ctx, t, id)
 		if err != nil {

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -86,5 +87,68 @@ func TestRenewalWaitsForNobody(t *testing.T) {
 	}
 	if err := renewLease(t.Context(), b, "x", x.fence, 2*time.Hour); err != nil {
 		t.Errorf("the lease of x, later: %v", err)
+	}
+}
+
+// TestRenewalsHaveConnections renews leases while all other connections are taken.
+func TestRenewalsHaveConnections(t *testing.T) {
+	t.Parallel()
+	b := openTest(t)
+	x := newRunner(t, b, "x")
+	for range b.pool.Config().MaxConns {
+		conn, err := b.pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(conn.Release)
+	}
+	if err := renewLease(eventually.Context(t), b, "x", x.fence, 2*time.Hour); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRenewalsPassLockedRows renews leases while many rows are locked. Those are renewed once they are not, and what was lost is
+// told, though its row is locked, too.
+func TestRenewalsPassLockedRows(t *testing.T) {
+	t.Parallel()
+	b := openTest(t)
+	var leases []session.Held
+	for i := range 40 {
+		r := newRunner(t, b, fmt.Sprint("s-", i))
+		leases = append(leases, session.Held{Key: session.Key{ID: r.id}, Fence: r.fence})
+	}
+	const lost, locked = 17, 18 // the lost one is locked, too
+	leases[lost].Epoch--
+	held, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Rollback(t.Context()) }()
+	for _, lease := range leases[:locked] {
+		if _, err := held.Exec(t.Context(), b.sql(lockOnly), session.DefaultTenant, lease.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, renewed := range b.RenewLeases(t.Context(), leases, 2*time.Hour) {
+		switch err := renewed.Err; {
+		case i == lost:
+			if !errors.Is(err, session.ErrStale) {
+				t.Errorf("the lost lease: %v", err)
+			}
+		case i < locked:
+			if !errors.Is(err, session.ErrUnavailable) {
+				t.Errorf("lease %d: %v", i, err)
+			}
+		case err != nil:
+			t.Errorf("lease %d: %v", i, err)
+		}
+	}
+	if err := held.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, renewed := range b.RenewLeases(t.Context(), leases, 2*time.Hour) {
+		if (renewed.Err != nil) != (i == lost) {
+			t.Errorf("lease %d, later: %v", i, renewed.Err)
+		}
 	}
 }

@@ -39,8 +39,13 @@ const (
 // transact performs an operation in a transaction, which is committed unless run
 // fails.
 func (b *Backend) transact(ctx context.Context, what string, run func(ctx context.Context, t *tx) error) error {
+	return b.transactOn(ctx, b.pool, what, run)
+}
+
+// transactOn is transact on a connection of one of the backend's pools.
+func (b *Backend) transactOn(ctx context.Context, pool *pgxpool.Pool, what string, run func(ctx context.Context, t *tx) error) error {
 	var once late
-	return b.repeat(ctx, what, func() error { return b.transactOnce(ctx, &once, run) })
+	return b.repeat(ctx, what, func() error { return b.transactOnce(ctx, pool, &once, run) })
 }
 
 // repeat performs an operation until its result is certain, for a bounded number
@@ -69,27 +74,30 @@ func (b *Backend) repeat(ctx context.Context, what string, run func() error) err
 	return b.failure(what, err)
 }
 
-// renew replaces all connections of the backend's own pool once one of them is
+// renew replaces all connections of the backend's own pools once one of them is
 // found dead, or connected to a server that is no longer the primary: the others
 // most likely are, too, and each would fail an operation. On a network that cuts
 // one connection after the other this would only make things worse, so it does not
 // happen again immediately. A timeout that an earlier operation left in a connection
 // says nothing about the others.
 func (b *Backend) renew(ctx context.Context, err error) {
-	if b.config.Pool != nil || ctx.Err() != nil || !isLost(err) || (isTimeout(err) && errors.Is(err, os.ErrDeadlineExceeded)) {
+	if ctx.Err() != nil || !isLost(err) || (isTimeout(err) && errors.Is(err, os.ErrDeadlineExceeded)) {
 		return
 	}
 	now := time.Now().UnixNano()
 	if last := b.renewed.Load(); now-last > int64(renewPause) && b.renewed.CompareAndSwap(last, now) {
-		b.pool.Reset()
+		b.leasePool.Reset()
+		if b.config.Pool == nil {
+			b.pool.Reset()
+		}
 	}
 }
 
 // renewPause is the minimum time between two renewals of all connections.
 const renewPause = time.Second
 
-func (b *Backend) transactOnce(ctx context.Context, once *late, run func(ctx context.Context, t *tx) error) error {
-	conn, err := b.pool.Acquire(ctx)
+func (b *Backend) transactOnce(ctx context.Context, pool *pgxpool.Pool, once *late, run func(ctx context.Context, t *tx) error) error {
+	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
@@ -242,6 +250,11 @@ func (b *Backend) send(ctx context.Context, parts ...part) error {
 		committed(parts)
 		return nil
 	}
+	return b.sendOn(ctx, b.pool, parts...)
+}
+
+// sendOn is send on a connection of one of the backend's pools.
+func (b *Backend) sendOn(ctx context.Context, pool *pgxpool.Pool, parts ...part) error {
 	batch := &pgx.Batch{}
 	for _, p := range parts {
 		queued := batch.Queue(p.query, p.args...)
@@ -249,7 +262,7 @@ func (b *Backend) send(ctx context.Context, parts ...part) error {
 			queued.Query(func(rows pgx.Rows) error { return eachRow(rows, p.row) })
 		}
 	}
-	conn, err := b.pool.Acquire(ctx)
+	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
