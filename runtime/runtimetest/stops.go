@@ -397,7 +397,7 @@ func (s *Stage) stopsLost(soFar func(), tool helix.Tool, then scripted.Step) str
 	s.Helper()
 	var ran tally
 	agent := parent(named("child", scripted.New(scripted.Call("pay", num{1}), then).ByPosition(), guarded(&ran, "pay"), tool))
-	x := s.startDeaf(Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
+	x := s.startDeaf(Options{Agents: []*helix.Agent{agent}, LeaseTTL: shortLease - 1}) // it renews no lease, and sees no stop, before it is killed
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
 	s.approve(x, "pay")
 	run := s.Resume(x, "s-1", helix.ResumeOptions{})
