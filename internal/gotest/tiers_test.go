@@ -15,7 +15,7 @@ func TestTierOf(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]int{
 		"": 1, "/session": 1, "/store": 2, "/store/memory": 1, "/store/internal/lite": 1, "/store/postgres": 2,
-		"/internal/testshare": 1, "/internal/testserver/with": 3, "/runtime/local": 1, "/runtime/dbos": 2,
+		"/internal/layering": 0, "/internal/testshare": 1, "/internal/testserver/with": 3, "/runtime/local": 1, "/runtime/dbos": 2,
 	} {
 		if got, err := tierOf(module + path); got != want || err != nil {
 			t.Errorf("%s is in tier %d, want %d: %v", module+path, got, want, err)

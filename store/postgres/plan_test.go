@@ -23,7 +23,8 @@ import (
 // table.
 func queries(s *sessions) map[string]string {
 	out := map[string]string{
-		"header": selectHeader, "lock": lockHeader, "renew tree": renewTree, "release tree": releaseTree, "child sessions": selectChildSessions,
+		"header": selectHeader, "lock": lockHeader, "renew leases": renewLeases, "holders of leases": selectHolders,
+		"renew tree": renewTree, "release tree": releaseTree, "child sessions": selectChildSessions,
 		"due deadlines": sweepDeadlines, "expired leases": sweepLeases, "expired sessions": sweepExpired, "pending closes": sweepPendingCloses,
 		"wakes": sweepWakes, "old calls": selectOldCalls, "open pending": selectPendingOpen, "all pending": selectPendingAll,
 		"children": selectChildren, "awaited children": selectAwaited, "inbox": selectInbox, "calls": selectCalls,

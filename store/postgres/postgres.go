@@ -36,7 +36,8 @@ type Config struct {
 	// exist. Defaults to helix.
 	Schema string
 	// MaxConns is the number of connections that the pool may open, not counting the
-	// one that listens and up to two that renew leases. Defaults to the value in the URL, or to 16.
+	// one that listens and up to two that renew leases. Defaults to the value in the
+	// URL, or to 16.
 	MaxConns int
 	// Pooler says that the URL addresses a pooler that gives clients a server
 	// connection only for a transaction, such as PgBouncer in transaction mode.

@@ -86,15 +86,17 @@ func (b *Backend) RenewLeases(ctx context.Context, leases []session.Held, ttl ti
 	if err != nil {
 		return session.NotRenewed(leases, err)
 	}
-	var left []*session.Renewed
-	var locked []session.Held
+	var (
+		rest    []session.Held
+		results []*session.Renewed
+	)
 	for i := range leases {
 		if !done[i] {
-			left, locked = append(left, &out[i]), append(locked, leases[i])
+			rest, results = append(rest, leases[i]), append(results, &out[i])
 		}
 	}
-	if len(left) > 0 {
-		b.renewRest(ctx, locked, ttl, left)
+	if len(rest) > 0 {
+		b.renewRest(ctx, rest, ttl, results)
 	}
 	return out
 }
@@ -109,7 +111,7 @@ func columnsOf(leases []session.Held) []any {
 	return []any{tenants, ids, owners, epochs}
 }
 
-// renewRest renews leases that were not renewed together.
+// renewRest renews leases that were not renewed together, and sets the result of each.
 func (b *Backend) renewRest(ctx context.Context, leases []session.Held, ttl time.Duration, out []*session.Renewed) {
 	locked := make([]int, 0, len(leases))
 	err := b.repeat(ctx, "read the holders of leases", func() error {
