@@ -52,7 +52,8 @@ type RuntimeOptions struct {
 	// LeaseTTL is how long a session stays with a process that no longer renews its
 	// lease. Defaults to 5 seconds.
 	LeaseTTL time.Duration
-	// Heartbeat is how often leases are renewed. Defaults to a third of LeaseTTL.
+	// Heartbeat is how often leases are renewed. At most half of LeaseTTL; defaults to a
+	// third of it.
 	Heartbeat time.Duration
 	// Sweep is about how often the processes that share a backend and know the same
 	// agents look for orphaned runs, expired deadlines and other work that is due; one of

@@ -256,58 +256,7 @@ func (h *Host) heldPosition(runID string) (*machine.Position, error) {
 	}
 	opened := h.handler.Opened(runID)
 	if h.turns[runID] != turn || !h.leased(turn) || opened == nil { // another process may hold it now
-		return nil, session.ErrUnavailable.WithMessage("run %s is being released by this process", runID)
+		return nil, session.ErrUnavailable.WithMessage("run %s may be another process's: its lease is being released here, or could not be renewed in time", runID)
 	}
 	return &opened.Position, nil
-}
-
-// LeaseLost reports whether this process works on a run whose lease it has lost, or
-// could not renew in time. A driver that sends heartbeats for effects of the run then
-// stops sending them, so that the workflow engine asks another process.
-func (h *Host) LeaseLost(runID string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	turn := h.turnOf(runID)
-	return turn != nil && !h.leased(turn)
-}
-
-// HoldsLease reports whether this process holds the lease of the turn that a run belongs
-// to, so that no other process can hold the turn. It asks the store if the last renewal
-// is too old to be sure.
-func (h *Host) HoldsLease(ctx context.Context, runID string) bool {
-	h.mu.Lock()
-	turn := h.turnOf(runID)
-	leased := turn != nil && h.leased(turn)
-	h.mu.Unlock()
-	return leased || (turn != nil && !turn.cancelled() && h.Renew(ctx, runID) == nil)
-}
-
-// recentlyFailed reports whether a lease expired here a moment ago because it could not
-// be renewed. This process would be likely to lose a turn that it takes over now, so
-// for a while the others are given the chance.
-func (h *Host) recentlyFailed() bool {
-	at := h.failed.Load()
-	return at != 0 && sinceStart()-at < int64(max(3*h.cfg.Sweep, reassignTime))
-}
-
-// reassignTime is how long a workflow engine may take to ask another process.
-const reassignTime = 3 * time.Second
-
-// turnOf returns the turn that this process holds and that a run belongs to, as the root
-// or as a child, or nil. The caller holds the lock.
-func (h *Host) turnOf(runID string) *Turn {
-	if turn := h.turns[runID]; turn != nil {
-		return turn
-	}
-	return h.children[runID]
-}
-
-func (h *Host) leased(turn *Turn) bool {
-	return sinceStart()-turn.renewed.Load() < int64(h.cfg.LeaseTTL) && !turn.cancelled()
-}
-
-// Renew renews the lease of a run that this process works on, and reads a stop request
-// for it from the store.
-func (h *Host) Renew(ctx context.Context, runID string) error {
-	return h.handler.Renew(ctx, h.cfg.LeaseTTL, runID)[runID]
 }

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -47,8 +46,8 @@ func (c *Config) check() error {
 	switch {
 	case c.LeaseTTL < 0:
 		return session.Invalid("LeaseTTL", "%s is negative", c.LeaseTTL)
-	case c.Heartbeat <= 0 || c.Heartbeat >= c.LeaseTTL:
-		return session.Invalid("Heartbeat", "%s must be positive and shorter than LeaseTTL %s", c.Heartbeat, c.LeaseTTL)
+	case c.Heartbeat <= 0 || c.Heartbeat > c.LeaseTTL/2: // or one renewal that fails may cost the lease
+		return session.Invalid("Heartbeat", "%s must be positive and at most half of LeaseTTL %s", c.Heartbeat, c.LeaseTTL)
 	case c.Sweep < 0:
 		return session.Invalid("Sweep", "%s is negative", c.Sweep)
 	case c.RemotePatience < 0:
@@ -94,6 +93,8 @@ type Host struct {
 	children   map[string]*Turn // by run id of a child: the turn of the root
 	opening    map[string]bool  // runs that are about to be driven
 	inFlight   map[string]*work // what a workflow engine has asked for, by key
+	rounds     int64            // rounds of renewals that have begun
+	failed     time.Time        // when a lease last expired because it could not be renewed; zero after a renewal
 	changed    *sync.Cond       // an effect has ended, or a run has been opened
 
 	wg         sync.WaitGroup     // turns, openings and work in flight, for Shutdown
@@ -103,7 +104,7 @@ type Host struct {
 	checkSlots chan struct{}     // limits concurrent calls of Driver.EnsureDriven
 	intake     *intake           // when runs are taken over
 	tasks      *tasks            // what follows commits
-	failed     atomic.Int64      // when a lease last expired because it could not be renewed, see sinceStart; 0 after a renewal
+	renewals   chan struct{}     // limits rounds of renewals under way
 }
 
 var errClosing = session.ErrClosed.WithMessage("the runtime is closing")
@@ -116,7 +117,7 @@ func New(cfg Config, driver Driver) (*Host, error) {
 	h := &Host{
 		cfg: cfg, driver: driver, log: cfg.Logger, turns: map[string]*Turn{}, children: map[string]*Turn{},
 		opening: map[string]bool{}, inFlight: map[string]*work{}, stops: make(chan session.Wake, sweepPage),
-		checkSlots: make(chan struct{}, maxChecks), intake: newIntake(),
+		checkSlots: make(chan struct{}, maxChecks), renewals: make(chan struct{}, maxRenewals), intake: newIntake(),
 	}
 	h.changed = sync.NewCond(&h.mu)
 	var err error
@@ -173,7 +174,7 @@ func (h *Host) Agents() []string { return h.handler.Agents() }
 func (h *Host) Start() {
 	ctx, stop := context.WithCancel(context.Background())
 	h.stop = stop
-	h.loops.Go(func() { h.every(ctx, h.cfg.Heartbeat, h.renewLeases) })
+	h.loops.Go(func() { h.every(ctx, h.cfg.Heartbeat, h.beginRenewal) })
 	for range stopSenders {
 		h.loops.Go(func() { h.sendStops(ctx) })
 	}

@@ -64,7 +64,7 @@ func (h *Host) makeUp(ctx context.Context, lost <-chan struct{}) {
 	for {
 		select {
 		case <-lost:
-			h.renewLeases(ctx)
+			h.beginRenewal(ctx)
 			if !h.isClosing() {
 				h.sweepWakes(ctx)
 			}

@@ -2,10 +2,8 @@ package host
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/helixagents/helix/engine"
@@ -23,7 +21,11 @@ type Turn struct {
 	cancel  context.CancelCauseFunc
 	done    chan struct{} // closed when this process no longer holds the turn
 	ended   sync.Once
-	renewed atomic.Int64 // when the lease was renewed, see sinceStart
+
+	// Guarded by the host's lock:
+	renewed time.Time // when the last renewal of the lease that succeeded began
+	asked   time.Time // when the store was last asked to renew it
+	round   int64     // the last round that renews it
 
 	// If a workflow engine passes effects to this process; guarded by the host's lock:
 	busy      int         // how many effects are in flight
@@ -54,9 +56,8 @@ func (h *Host) drive(ctx context.Context, opened *engine.Opened) <-chan struct{}
 // waits meanwhile.
 func (h *Host) hold(opened *engine.Opened) *Turn {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	turn := &Turn{Opened: opened, Context: ctx, cancel: cancel, done: make(chan struct{})}
-	turn.idle = time.Now()
-	turn.renewed.Store(sinceStart())
+	now := time.Now()
+	turn := &Turn{Opened: opened, Context: ctx, cancel: cancel, done: make(chan struct{}), renewed: now, asked: now, idle: now}
 	h.mu.Lock()
 	if old := h.turns[opened.Run.ID]; old != nil { // this process took the turn over from itself
 		defer h.Finish(old, nil)
@@ -128,9 +129,7 @@ func (h *Host) release(turn *Turn) {
 		return // it has ended, or was taken over again
 	}
 	for _, run := range append(below, turn.Opened.Run.ID) {
-		if errors.Is(context.Cause(turn.Context), errExpired) { // there is no lease to release
-			h.handler.Drop(run)
-		} else if opened := h.handler.Opened(run); opened != nil {
+		if opened := h.handler.Opened(run); opened != nil {
 			h.handler.Release(ctx, opened)
 		}
 	}
@@ -213,58 +212,6 @@ func (h *Host) Recover(ctx context.Context, due session.Due) error {
 	h.follow(admitted, opened, h.drive(ctx, opened))
 	return nil
 }
-
-// renewLeases renews the leases of all turns that this process holds, together.
-func (h *Host) renewLeases(ctx context.Context) {
-	h.mu.Lock()
-	turns, runs := make([]*Turn, 0, len(h.turns)), make([]string, 0, len(h.turns))
-	for id, t := range h.turns {
-		turns, runs = append(turns, t), append(runs, id)
-	}
-	h.mu.Unlock()
-	began := sinceStart()
-	// A connection that hangs must leave time for another attempt.
-	renewing, cancel := context.WithTimeout(ctx, max(h.cfg.Heartbeat, time.Second))
-	defer cancel()
-	failed := h.handler.Renew(renewing, h.cfg.LeaseTTL, runs...)
-	for i, t := range turns {
-		h.renewed(ctx, t, began, failed[runs[i]])
-	}
-}
-
-var errExpired = session.ErrUnavailable.WithMessage("the lease has expired and could not be renewed")
-
-// renewed notes the result of renewing the lease of a turn, which began at a time.
-func (h *Host) renewed(ctx context.Context, t *Turn, began int64, err error) {
-	id, runID := t.Opened.Key.ID, t.Opened.Run.ID
-	switch {
-	case t.cancelled(): // it is being released
-	case err == nil:
-		t.renewed.Store(began)
-		h.failed.Store(0)
-		h.ensureDriven(ctx, t)
-	case ctx.Err() != nil:
-	case errors.Is(err, session.ErrStale), errors.Is(err, session.ErrNotFound):
-		// Another process holds the session: what is in flight here cannot be committed.
-		h.log.WarnContext(ctx, "lease.lost", "session", id, "run", runID, "error", err)
-		t.cancel(err)
-	default:
-		h.log.WarnContext(ctx, "lease.not_renewed", "session", id, "run", runID, "error", err)
-		if h.leased(t) {
-			return
-		}
-		h.failed.Store(sinceStart())
-		if h.cfg.WorkflowEngine { // which may have asked another process
-			t.cancel(errExpired)
-		}
-	}
-}
-
-// started is the origin of sinceStart.
-var started = time.Now()
-
-// sinceStart returns a time in nanoseconds that changes of the clock do not affect.
-func sinceStart() int64 { return int64(time.Since(started)) }
 
 // ensureDriven has the driver check that a workflow still drives a turn, if the workflow
 // engine has asked for none of its effects in a while.

@@ -126,6 +126,7 @@ func nestedWokenLate(s *Stage) {
 	s.ended(s.Result(s.Attach(y, "s-1")), helix.SuspendedAwaitingChildren)
 	s.approve(y, "sign")
 	late.release()
+	backend.faults.noRenew.Store(false)
 	s.receive("the first process gives the run up", gone.entered)
 	s.same(s.load(s.lineage("s-1")[1]).Turn, 1, "turns of the sub-agent")
 	s.ended(s.resumed(y), helix.Completed)

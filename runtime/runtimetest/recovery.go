@@ -47,6 +47,7 @@ func recoveryScenarios() []Scenario {
 		{"unclosed stream on execute", "a session whose stream is not closed yet takes the next turn at once", recoverOwedCloseExecute},
 		{"one takeover", "exactly one of several processes takes a run over", recoverOneTaker},
 		{"forced finish", "a takeover in the step that can only finish still can only finish", recoverForced},
+		{"cut off", "a process that could not renew its leases for a while goes on with the turns that nobody has taken", recoverCutOff},
 		{"stream outage", "a stream that takes nothing for a second costs neither a takeover nor a chunk", recoverOutage},
 	}
 }
@@ -357,7 +358,8 @@ func recoverZombie(s *Stage) {
 	s.checkClosed(session.DefaultTenant, s.load("s-1"), s.run("s-1", run.ID()))
 	version, chunks := s.load("s-1").Version, len(s.chunks("s-1"))
 	g.release()
-	s.ok(x.Shutdown(s.ctx()), "close") // waits for the zombie's turn
+	backend.faults.noRenew.Store(false) // a workflow engine asks the zombie for nothing more: only the store can tell it
+	s.ok(x.Shutdown(s.ctx()), "close")  // waits for the zombie's turn
 	s.same(s.load("s-1").Version, version, "version after the zombie's commit")
 	s.same(len(s.chunks("s-1")), chunks, "chunks after the zombie's commit")
 	s.transcript("s-1", "user: Hi!", `assistant: note({"n":1})`, `tool note: "heir"`, "assistant: Done.")
@@ -403,6 +405,7 @@ func recoverZombieReply(s *Stage) {
 	y := s.startOn(other, Options{Agents: []*helix.Agent{agent}, LeaseTTL: 10 * lease})
 	s.receive("the heir's call runs", paying.entered)
 	late.release()
+	backend.faults.noRenew.Store(false)
 	s.ok(x.Shutdown(s.ctx()), "close") // waits for the zombie's turn
 	s.same(ran.of("pay"), 1, "payments that were started")
 	for key := range zombies.n {
@@ -437,6 +440,32 @@ func recoverHeartbeat(s *Stage) {
 		s.ended(s.Result(runs[id]), helix.Completed)
 		s.same(s.run(id, runs[id].ID()).Attempts, 0, "takeovers of %s", id)
 	}
+}
+
+func recoverCutOff(s *Stage) {
+	g := s.newGate()
+	var ran, cancelled tally
+	agent := newAgent(scripted.New(scripted.Call("pay", num{1}), scripted.Text("Done.")),
+		newTool("pay", func(ctx context.Context, _ *helix.Call, n int) (int, error) {
+			ran.add("pay")
+			if err := g.pass(ctx); err != nil {
+				cancelled.add("pay")
+				return 0, err
+			}
+			return n, nil
+		}))
+	backend := s.newFrail(s.Backend)
+	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the tool runs", g.entered)
+	backend.faults.noRenew.Store(true)
+	s.idle(10 * lease) // also longer than a workflow engine waits for a process that is silent
+	backend.faults.noRenew.Store(false)
+	g.release()
+	s.ended(s.Result(run), helix.Completed)
+	s.same([]any{ran.of("pay"), cancelled.of("pay")}, []any{1, 0}, "payments that were started and cancelled")
+	s.same(s.run("s-1", run.ID()).Attempts, 0, "takeovers")
+	s.transcript("s-1", "user: Hi!", `assistant: pay({"n":1})`, "tool pay: 1", "assistant: Done.")
 }
 
 func recoverCrashLoop(s *Stage) {
