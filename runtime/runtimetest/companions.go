@@ -449,8 +449,7 @@ func companionStatus(s *Stage) {
 
 func companionTwice(s *Stage) {
 	for _, mode := range []helix.CompanionMode{helix.Blocking, helix.NonBlocking} {
-		t := *s
-		t.Backend = s.config.NewBackend(s.T)
+		t := s.withNewBackend()
 		helper := named("helper", scripted.New(scripted.Text("one"), scripted.Text("two")).ByPosition())
 		agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "1"), messaging("bob", "2"), about(helix.TerminateChildTool, "bob")),
 			scripted.Reply(messaging("bob", "3")), scripted.Text("ok"))), mode, helper)
@@ -546,8 +545,7 @@ func companionMessage(s *Stage) {
 
 func companionMessageEnd(s *Stage) {
 	for _, before := range []bool{true, false} {
-		t := *s
-		t.Backend = s.config.NewBackend(s.T)
+		t := s.withNewBackend()
 		ending := t.newGate()
 		agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "go")), after(ending.entered, messaging("bob", "wait!")), scripted.Text("ok"))),
 			helix.NonBlocking, named("helper", scripted.New(scripted.Text("one"), scripted.Text("two")).ByPosition()))
@@ -703,8 +701,7 @@ func companionWaitDone(s *Stage) {
 
 func companionWaitEnd(s *Stage) {
 	for _, before := range []bool{true, false} {
-		t := *s
-		t.Backend = s.config.NewBackend(s.T)
+		t := s.withNewBackend()
 		g := t.newGate()
 		agent := patient(atWork(g), g.entered)
 		backend := t.newFrail(t.Backend)
@@ -835,8 +832,7 @@ func companionAbortWaiting(s *Stage) {
 
 func companionStopped(s *Stage) {
 	for _, kind := range []session.StopKind{session.StopInterrupt, session.StopAbort} {
-		t := *s
-		t.Backend = s.config.NewBackend(s.T)
+		t := s.withNewBackend()
 		free, held := t.newGate(), t.newGate()
 		helper := atWork(free)
 		other := named("other", scripted.New(scripted.Call("wait", num{1}), scripted.Text("ok")).ByPosition(), blocking(held))
@@ -898,8 +894,7 @@ func companionKilled(s *Stage) {
 
 func companionKilledBefore(s *Stage) {
 	for _, mode := range []helix.CompanionMode{helix.Blocking, helix.NonBlocking} {
-		t := *s
-		t.Backend = s.config.NewBackend(s.T)
+		t := s.withNewBackend()
 		agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "go")), scripted.Text("Thanks.")).ByPosition()), mode, named("helper", scripted.New(scripted.Text("one"))))
 		backend := t.newFrail(t.Backend)
 		died := make(chan struct{})

@@ -51,8 +51,7 @@ func parrot() *helix.Agent {
 
 func guessedChild(s *Stage) {
 	for _, user := range []string{"alice", "eve-0"} { // somebody else's session, and one's own
-		t := *s
-		t.Backend = s.config.NewBackend(s.T)
+		t := s.withNewBackend()
 		g := t.newGate()
 		child := parrot()
 		agent := with(newAgent(scripted.New(scripted.Reply(scripted.Do(g.enter), scripted.Until(g.open), handing("child", "do it")), scripted.Text("Thanks."))), child)

@@ -197,8 +197,7 @@ func lifetimePausedCutShort(s *Stage) {
 
 func lifetimeAbortedOrphan(s *Stage) {
 	for _, live := range []bool{true, false} {
-		t := *s
-		t.Backend = s.config.NewBackend(s.T)
+		t := s.withNewBackend()
 		g := t.newGate()
 		agent := newAgent(scripted.New(scripted.Reply(scripted.Do(g.enter), scripted.Until(nil))))
 		run := t.orphan(agent, g)

@@ -579,8 +579,7 @@ func nestedMoments(s *Stage) {
 // answeredAt runs three levels and answers the call at the bottom at a moment.
 func (s *Stage) answeredAt(what string, at moment) {
 	s.Helper()
-	t := *s // with a backend of its own
-	t.Backend = s.config.NewBackend(s.T)
+	t := s.withNewBackend()
 	var ran tally
 	agent := tower(2, signing(&ran))
 	backend := t.newFrail(t.Backend)
@@ -847,8 +846,7 @@ func nestedKilledAmid(s *Stage) {
 
 func nestedKilledSuspending(s *Stage) {
 	for level := range 3 {
-		t := *s
-		t.Backend = s.config.NewBackend(s.T)
+		t := s.withNewBackend()
 		t.killedSuspending(level)
 	}
 }

@@ -23,6 +23,8 @@ type album struct {
 	err   error
 }
 
+func newAlbum() *album { return &album{taken: map[session.Key][]*store.Snapshot{}} }
+
 func (a *album) take(ctx context.Context, backend store.Backend, tenant, id string) {
 	if tenant == "" {
 		tenant = session.DefaultTenant
@@ -132,7 +134,7 @@ func (s *Stage) checkSnapshots(tenant string, state *session.State, messages []s
 	s.ok(s.album.err, "take a snapshot")
 	chunks, want := s.tenantChunks(tenant, state.StreamID), rendered(messages)
 	for i, shot := range s.album.taken[session.Key{Tenant: tenant, ID: state.ID}] {
-		if !shot.State.CreatedAt.Equal(state.CreatedAt) {
+		if !shot.State.CreatedAt.Equal(state.CreatedAt) || incarnation(shot.State) != incarnation(state) {
 			continue // of a session that was deleted, and made again
 		}
 		if shot.Sequence > int64(len(chunks)) {
@@ -152,6 +154,10 @@ func (s *Stage) checkSnapshots(tenant string, state *session.State, messages []s
 		s.checkState(state, shot, chunks)
 	}
 }
+
+// incarnation tells a session from one that was deleted before under the same id, which may be
+// as old where time stands still.
+func incarnation(state *session.State) int64 { return state.Lease.Epoch / session.FirstEpoch(1) }
 
 // checkState checks that the snapshot's custom state, with the patches after it, gives the
 // session's. Direct writes to a session, rewinds and keys of the framework are not in the

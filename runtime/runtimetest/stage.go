@@ -51,9 +51,20 @@ func newStage(t *testing.T, config *Config, scenario string) *Stage {
 		tenants: []string{session.DefaultTenant}, loose: map[string]bool{},
 	}
 	if config.Snapshots {
-		s.album = &album{taken: map[session.Key][]*store.Snapshot{}}
+		s.album = newAlbum()
 	}
 	return s
+}
+
+// withNewBackend returns a stage for a part of the scenario that has a backend of its own, in
+// which sessions may have the same ids.
+func (s *Stage) withNewBackend() *Stage {
+	t := *s
+	t.Backend = s.config.NewBackend(s.T)
+	if s.album != nil {
+		t.album = newAlbum()
+	}
+	return &t
 }
 
 // pace returns a deadline of a scenario, adjusted to this runtime. The scenario must be in

@@ -69,8 +69,7 @@ func tasksAtOnce(s *Stage) {
 
 func tasksSlow(s *Stage) {
 	for _, workers := range []int{1, 3} {
-		t := *s
-		t.Backend = s.config.NewBackend(s.T)
+		t := s.withNewBackend()
 		t.slowTenant(workers)
 	}
 }
