@@ -206,6 +206,9 @@ type Due struct {
 	Runtime string
 	// Requires is that of the current run; see [Run.Requires].
 	Requires []string
+	// Stop is the kind of the request to stop the current run, if that is running and
+	// there is one.
+	Stop StopKind
 	// CallID is the call whose deadline has passed.
 	CallID string
 	Lease  Lease
@@ -228,6 +231,15 @@ type SweepRequest struct {
 	// After is the last entry of the previous page: the page has entries that compare
 	// as greater.
 	After *Due
+	// Agents, if it is not nil, are the agents whose sessions are wanted. Runs that are to
+	// be aborted are wanted whatever their agent: a process that does not know it can end
+	// them.
+	Agents []string
+}
+
+// Wants reports whether a session is wanted, if it is due.
+func (r *SweepRequest) Wants(due *Due) bool {
+	return r.Agents == nil || due.Stop == StopAbort || slices.Contains(r.Agents, due.Agent)
 }
 
 // Size returns the page's size.

@@ -100,11 +100,12 @@ type Host struct {
 	wg         sync.WaitGroup     // turns, openings and work in flight, for Shutdown
 	stop       context.CancelFunc // ends the background loops
 	loops      sync.WaitGroup
-	stops      chan session.Wake // stop requests to be sent to remote agents
-	checkSlots chan struct{}     // limits concurrent calls of Driver.EnsureDriven
-	intake     *intake           // when runs are taken over
-	tasks      *tasks            // what follows commits
-	renewals   chan struct{}     // limits rounds of renewals under way
+	stops      chan session.Wake       // stop requests to be sent to remote agents
+	sweptTo    map[string]*session.Due // by list: what the last sweep saw last, if it has not seen all; of the goroutine that sweeps
+	checkSlots chan struct{}           // limits concurrent calls of Driver.EnsureDriven
+	intake     *intake                 // when runs are taken over
+	tasks      *tasks                  // what follows commits
+	renewals   chan struct{}           // limits rounds of renewals under way
 }
 
 var errClosing = session.ErrClosed.WithMessage("the runtime is closing")
@@ -116,7 +117,7 @@ func New(cfg Config, driver Driver) (*Host, error) {
 	}
 	h := &Host{
 		cfg: cfg, driver: driver, log: cfg.Logger, turns: map[string]*Turn{}, children: map[string]*Turn{},
-		opening: map[string]bool{}, inFlight: map[string]*work{}, stops: make(chan session.Wake, sweepPage),
+		opening: map[string]bool{}, inFlight: map[string]*work{}, stops: make(chan session.Wake, sweepPage), sweptTo: map[string]*session.Due{},
 		checkSlots: make(chan struct{}, maxChecks), renewals: make(chan struct{}, maxRenewals), intake: newIntake(),
 	}
 	h.changed = sync.NewCond(&h.mu)

@@ -25,9 +25,9 @@ const (
 func (h *Host) sweep(ctx context.Context) {
 	sessions := h.cfg.Backend.Sessions()
 	h.sweepOrphans(ctx)
-	h.each(ctx, "unclosed streams", sessions.PendingCloses, h.finishClose)
-	h.each(ctx, "deadlines", sessions.DueDeadlines, h.expireCall)
-	h.each(ctx, "expired sessions", sessions.ExpiredSessions, h.expireSession)
+	h.each(ctx, "unclosed streams", sessions.PendingCloses, h.handler.Agents(), h.finishClose)
+	h.each(ctx, "deadlines", sessions.DueDeadlines, nil, h.expireCall) // an agent that is called need not be registered
+	h.each(ctx, "expired sessions", sessions.ExpiredSessions, h.handler.Agents(), h.expireSession)
 	h.sweepWakes(ctx)
 }
 
@@ -47,9 +47,11 @@ func (h *Host) sweepOrphans(ctx context.Context) {
 		working  sync.WaitGroup
 		slots    = make(chan struct{}, recoverers)
 	)
-	h.each(ctx, "expired leases", h.cfg.Backend.Sessions().ExpiredLeases, func(ctx context.Context, due session.Due) {
+	h.each(ctx, "expired leases", h.cfg.Backend.Sessions().ExpiredLeases, h.handler.Agents(), func(ctx context.Context, due session.Due) {
 		if !h.mayTakeOver(due) {
-			h.endUnclaimed(ctx, due)
+			if due.Stop == session.StopAbort {
+				h.endUnclaimed(ctx, due)
+			}
 			return
 		}
 		if h.intake.full(false) {
@@ -170,13 +172,16 @@ func (h *Host) isClosing() bool {
 	return h.closing
 }
 
-// each calls do for everything that list returns, page by page. An item that is for
-// another process stays on the list, so the next page starts after the last item.
+// each calls do for what list returns of the given agents, or of all if that is nil, page
+// by page. What is for another process stays on the list, so a sweep that has not seen all
+// of it is continued by the next one. Only the goroutine that sweeps calls it.
 func (h *Host) each(
 	ctx context.Context, what string,
-	list func(context.Context, session.SweepRequest) ([]session.Due, error), do func(context.Context, session.Due),
+	list func(context.Context, session.SweepRequest) ([]session.Due, error), agents []string, do func(context.Context, session.Due),
 ) {
-	request := session.SweepRequest{Limit: sweepPage}
+	request := session.SweepRequest{Limit: sweepPage, Agents: agents, After: h.sweptTo[what]}
+	defer func() { h.sweptTo[what] = request.After }()
+	continued := request.After != nil
 	for range sweepPages {
 		page, err := list(ctx, request)
 		if err != nil {
@@ -186,10 +191,15 @@ func (h *Host) each(
 		for _, due := range page {
 			do(ctx, due)
 		}
-		if len(page) < sweepPage {
+		switch {
+		case len(page) == sweepPage:
+			request.After = &page[len(page)-1]
+		case continued: // and now what was on the list before
+			request.After, continued = nil, false
+		default:
+			request.After = nil
 			return
 		}
-		request.After = &page[len(page)-1]
 	}
 }
 

@@ -1,13 +1,65 @@
 package host
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/helixagents/helix/session"
 )
+
+// A sweep that ends before it has seen all is continued by the next one, which then begins
+// anew.
+func TestSweepIsContinued(t *testing.T) {
+	t.Parallel()
+	const all = sweepPages*sweepPage + sweepPage + 10
+	h := &Host{sweptTo: map[string]*session.Due{}}
+	var asked [][]string
+	list := func(_ context.Context, request session.SweepRequest) (page []session.Due, err error) {
+		asked = append(asked, request.Agents)
+		from := 0
+		if request.After != nil {
+			from = int(request.After.At.Unix()) + 1
+		}
+		for i := from; i < min(all, from+request.Limit); i++ {
+			page = append(page, session.Due{At: time.Unix(int64(i), 0)})
+		}
+		return page, nil
+	}
+	seen := map[int64]int{}
+	sweep := func() (n int) {
+		h.each(t.Context(), "things", list, []string{"cook"}, func(_ context.Context, due session.Due) {
+			seen[due.At.Unix()]++
+			n++
+		})
+		return n
+	}
+	if n := sweep(); n != sweepPages*sweepPage || seen[all-1] != 0 {
+		t.Errorf("the first sweep saw %d, the last of them %d times", n, seen[all-1])
+	}
+	if n := sweep(); n != (sweepPages-2)*sweepPage+sweepPage+10 || len(seen) != all {
+		t.Errorf("the second sweep saw %d, and both together %d of %d", n, len(seen), all)
+	}
+	for i := range int64(all) {
+		if seen[i] == 0 || seen[i] > 2 {
+			t.Fatalf("two sweeps saw %d %d times", i, seen[i])
+		}
+	}
+	if !slices.Equal(slices.Compact(slices.Concat(asked...)), []string{"cook"}) {
+		t.Errorf("sweeps ask for the agents %q", asked)
+	}
+	few := 0
+	one := func(context.Context, session.SweepRequest) ([]session.Due, error) { return make([]session.Due, 1), nil }
+	for range 3 {
+		h.each(t.Context(), "few", one, nil, func(context.Context, session.Due) { few++ })
+	}
+	if few != 3 {
+		t.Errorf("three sweeps of one thing saw it %d times", few)
+	}
+}
 
 // Blobs are swept again while there are many, for a limited time.
 func TestSweepAgain(t *testing.T) {

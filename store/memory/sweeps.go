@@ -160,6 +160,7 @@ func (s *sessions) sweep(
 	for rec := range s.b.due.of(kind) {
 		found = collect(rec, now, found)
 	}
+	found = slices.DeleteFunc(found, func(d session.Due) bool { return !request.Wants(&d) })
 	return pageOf(found, (*session.Due).Compare, request.After, request.Size()), nil
 }
 
@@ -170,6 +171,9 @@ func (r *record) due(at time.Time) session.Due {
 	}
 	if run := r.currentRun(); run != nil {
 		out.Runtime, out.Requires = run.Runtime, slices.Clone(run.Requires)
+	}
+	if r.stop != nil && r.isRunning() {
+		out.Stop = r.stop.Kind
 	}
 	return out
 }

@@ -164,15 +164,15 @@ func (b *Backend) renewRest(ctx context.Context, leases []session.Held, ttl time
 // other calls for its connections.
 const singlePatience = 200 * time.Millisecond
 
-// limitRenewal is how long the renewal of one lease waits for the session's row.
-const limitRenewal = "SET LOCAL lock_timeout = '200ms'"
+// limitMoment is for what is tried again soon: it waits for the session's row only so long.
+const limitMoment = "SET LOCAL lock_timeout = '200ms'"
 
 var errRowLocked = session.ErrUnavailable.WithMessage("the session's row is locked")
 
 // renew renews one lease. It waits a moment for the session's row.
 func (s *sessions) renew(ctx context.Context, id string, fence session.Fence, ttl time.Duration) (out session.Renewed) {
 	out.Err = s.b.transactOn(ctx, s.b.leasePool, what(id, "renew lease"), func(ctx context.Context, t *tx) error {
-		t.exec(limitRenewal)
+		t.exec(limitMoment)
 		h, err := s.lock(ctx, t, id)
 		if err != nil {
 			return err

@@ -90,6 +90,38 @@ func TestRenewalWaitsForNobody(t *testing.T) {
 	}
 }
 
+// TestTakeOverPassesLockedRows takes over sessions whose rows are locked. A sweep, which has others to take over, waits for
+// them less than a workflow engine's process, which was asked for this one.
+func TestTakeOverPassesLockedRows(t *testing.T) {
+	t.Parallel()
+	b := openTest(t)
+	x := newRunner(t, b, "x")
+	held, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Rollback(t.Context()) }()
+	if _, err := held.Exec(t.Context(), b.sql(lockOnly), session.DefaultTenant, "x"); err != nil {
+		t.Fatal(err)
+	}
+	refused := make(chan bool, 2)
+	for _, force := range []bool{true, false} {
+		go func() {
+			_, err := b.Sessions().TakeOver(eventually.Context(t), &session.TakeOver{
+				SessionID: "x", RunID: "run", Owner: "other", TTL: time.Hour, Epoch: x.fence.Epoch, Force: force,
+			})
+			if !session.IsRetryable(err) {
+				t.Errorf("a takeover of a locked session, forced %t: %v", force, err)
+			}
+			refused <- force
+		}()
+	}
+	if <-refused {
+		t.Error("a sweep waits longer for a locked session than a process that was asked for it")
+	}
+	<-refused
+}
+
 // TestRenewalsHaveConnections renews leases while all other connections are taken.
 func TestRenewalsHaveConnections(t *testing.T) {
 	t.Parallel()

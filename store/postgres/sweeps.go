@@ -15,16 +15,23 @@ import (
 // order in which it becomes due, starting after the last entry of the previous
 // page. The conditions repeat those of the index. The time is that of the statement:
 // clock_timestamp() may change from row to row, so it cannot bound a scan of an index,
-// which then reads all that can ever become due.
+// which then reads all that can ever become due. What is not wanted is passed over
+// where it is read.
 const (
 	dueColumns = `
-SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.run_requires, s.owner, s.epoch, s.lease_until, `
+SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.run_requires, s.owner, s.epoch, s.lease_until,
+    CASE WHEN s.run_status = 'running' THEN s.stop_kind ELSE '' END, `
+
+	// The planner takes it that a number of its own is hardly ever 0. With a plain condition it believes that few are wanted,
+	// and reads and sorts all that is due.
+	wanted = `
+  AND CASE WHEN $7::text[] IS NULL OR s.agent = ANY ($7) OR s.run_status = 'running' AND s.stop_kind = 'abort' THEN 1 ELSE 0 END <> 0`
 
 	sweepDeadlines = dueColumns + `p.deadline, p.call_id
 FROM helix.pending p JOIN helix.sessions s ON s.number = p.session
 WHERE p.state = 'waiting' AND p.deadline IS NOT NULL AND s.status <> 'paused'
   AND p.deadline <= coalesce($1::timestamptz, statement_timestamp())
-  AND (p.deadline, p.tenant, p.session_id, p.call_id) > ($2::timestamptz, $3::text, $4::text, $5::text)
+  AND (p.deadline, p.tenant, p.session_id, p.call_id) > ($2::timestamptz, $3::text, $4::text, $5::text)` + wanted + `
 ORDER BY p.deadline, p.tenant, p.session_id, p.call_id
 LIMIT $6`
 
@@ -32,7 +39,7 @@ LIMIT $6`
 FROM helix.sessions s
 WHERE s.lease_until IS NOT NULL AND s.run_status = 'running' AND s.root_id = '' AND s.status <> 'paused'
   AND s.lease_until <= coalesce($1::timestamptz, statement_timestamp())
-  AND (s.lease_until, s.tenant, s.id) > ($2::timestamptz, $3::text, $4::text) AND $5::text IS NOT NULL
+  AND (s.lease_until, s.tenant, s.id) > ($2::timestamptz, $3::text, $4::text) AND $5::text IS NOT NULL` + wanted + `
 ORDER BY s.lease_until, s.tenant, s.id
 LIMIT $6`
 
@@ -40,7 +47,7 @@ LIMIT $6`
 FROM helix.sessions s
 WHERE s.expires_at IS NOT NULL AND s.status IN ('active', 'interrupted')
   AND s.expires_at <= coalesce($1::timestamptz, statement_timestamp())
-  AND (s.expires_at, s.tenant, s.id) > ($2::timestamptz, $3::text, $4::text) AND $5::text IS NOT NULL
+  AND (s.expires_at, s.tenant, s.id) > ($2::timestamptz, $3::text, $4::text) AND $5::text IS NOT NULL` + wanted + `
 ORDER BY s.expires_at, s.tenant, s.id
 LIMIT $6`
 
@@ -48,7 +55,7 @@ LIMIT $6`
 FROM helix.sessions s
 WHERE s.close_owed_at IS NOT NULL AND s.run_status <> 'running'
   AND s.close_owed_at <= coalesce($1::timestamptz, statement_timestamp())
-  AND (s.close_owed_at, s.tenant, s.id) > ($2::timestamptz, $3::text, $4::text) AND $5::text IS NOT NULL
+  AND (s.close_owed_at, s.tenant, s.id) > ($2::timestamptz, $3::text, $4::text) AND $5::text IS NOT NULL` + wanted + `
 ORDER BY s.close_owed_at, s.tenant, s.id
 LIMIT $6`
 
@@ -71,11 +78,11 @@ func (s *sessions) sweep(ctx context.Context, name, query string, request sessio
 			requires string
 		)
 		err := rows.Scan(&due.Tenant, &due.ID, &due.Agent, &due.RunID, &due.Runtime, &requires,
-			&due.Lease.Owner, &due.Lease.Epoch, instant{&due.Lease.ExpiresAt}, instant{&due.At}, &due.CallID)
+			&due.Lease.Owner, &due.Lease.Epoch, instant{&due.Lease.ExpiresAt}, &due.Stop, instant{&due.At}, &due.CallID)
 		due.Requires = stored.SplitNames(requires)
 		out = append(out, due)
 		return err
-	}, query, s.b.clock(), behind(after.At), after.Tenant, after.ID, after.CallID, request.Size())
+	}, query, s.b.clock(), behind(after.At), after.Tenant, after.ID, after.CallID, request.Size(), request.Agents)
 	return out, err
 }
 

@@ -328,6 +328,9 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (taken 
 			run    *session.Run
 			damage error
 		)
+		if !take.Force { // a sweep goes on with other sessions, and comes back
+			t.exec(limitMoment)
+		}
 		s.askLocked(t, take.SessionID, &h)
 		t.ask(s.runInto(take.SessionID, &run, &damage), byID, s.tenant, take.SessionID, take.RunID)
 		if err := t.flush(ctx); err != nil {

@@ -13,7 +13,7 @@ import (
 
 // swept are the fields of a header that sweeps decide by.
 var swept = []string{
-	"v", "agent", "status", "root", "run", "rstatus", "runtime", "needs", "owner", "epoch", "lease", "expires", "owed",
+	"v", "agent", "status", "root", "run", "rstatus", "runtime", "needs", "owner", "epoch", "lease", "expires", "owed", "stopk",
 }
 
 // candidate is an entry of a sweep's index: something that may be due.
@@ -159,7 +159,11 @@ func (s *sessions) sweep(
 		order: (*session.Due).Compare,
 		verify: func(ctx context.Context, found []candidate) ([]verdict[session.Due], error) {
 			return s.b.verifyDue(ctx, found, attributes, func(h *header, c *candidate, rest []string) verdict[session.Due] {
-				return verify(h, c, rest, now)
+				v := verify(h, c, rest, now)
+				if v.item != nil && !request.Wants(v.item) {
+					v.item = nil
+				}
+				return v
 			})
 		},
 	}
@@ -221,10 +225,14 @@ func (b *Backend) verifyDue(
 
 // due returns an item about a session.
 func (h *header) due(at time.Time) *session.Due {
-	return &session.Due{
+	due := &session.Due{
 		Key:   session.Key{Tenant: h.Tenant, ID: h.ID},
 		Agent: h.Agent, RunID: h.CurrentRunID, Runtime: h.runRuntime, Requires: h.Requires, Lease: h.Lease, At: at,
 	}
+	if h.stop != nil && h.isRunning() {
+		due.Stop = h.stop.Kind
+	}
+	return due
 }
 
 // dueAt returns the verdict about something that becomes due at a time. What

@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/helixagents/helix/session"
@@ -21,6 +22,7 @@ func sweepCases() []testCase {
 		{"sessions-refused", "a refused creation of an existing session does not change what is due", clock, expiredRefused},
 		{"closes", "pending closes are listed until they are settled", 0, owedCloses},
 		{"tenants", "sweeps span all tenants, whichever the store is scoped to", alone | clock, sweepTenants},
+		{"agents", "a sweep lists the sessions of the agents that are wanted, and what is to be aborted of any agent", clock, sweepAgents},
 		{"limit", "a sweep lists no more than the limit, the longest due first", alone | clock, sweepLimit},
 		{"limit-default", "a sweep without a limit lists 100", alone | dated, sweepDefault},
 		{"pages", "a sweep continues after an entry, by time, tenant, session and call, without repetitions or omissions", alone | clock, sweepPages},
@@ -325,6 +327,73 @@ func sweepTenants(t *bed) {
 		equal(t, "wakes", len(list), 2)
 		equal(t, "tenant of the first wake", list[0].Tenant, "north")
 		equal(t, "tenant of the second wake", list[1].Tenant, "south")
+	}
+}
+
+func sweepAgents(t *bed) {
+	soon := t.now().Add(t.ttl())
+	for _, agent := range []string{"cook", "waiter", "gone"} {
+		named := func(s *session.State) { s.Agent = agent }
+		t.create(agent+"/expires", named, func(s *session.State) { s.ExpiresAt = soon })
+		for _, id := range []string{agent + "/asks", agent + "/owes"} {
+			t.create(id, named)
+			r, change := t.start(id, "run-1"), outcome(session.RunSuspendedClientTool)
+			if id == agent+"/asks" {
+				change.Pending = []session.Pending{due("p1", soon)}
+			}
+			r.commit(change)
+			t.ok(t.store().CloseRun(t.Context(), id, r.fence, change.Pending != nil), "close run")
+		}
+		for i, kind := range []session.StopKind{"", session.StopInterrupt, session.StopAbort} {
+			id := fmt.Sprint(agent, "/runs/", i)
+			t.create(id, named)
+			start := t.startOf(id, "run-1")
+			start.TTL = t.ttl()
+			t.begin(start)
+			if kind != "" {
+				_, err := t.store().RequestStop(t.Context(), id, session.Stop{RunID: "run-1", Kind: kind})
+				t.ok(err, "RequestStop")
+			}
+		}
+	}
+	t.pass(2 * t.ttl())
+	all := map[string]sweep{"expires": t.sessions, "asks": t.deadlines, "owes": t.closes, "runs": t.leases}
+	for what, list := range all {
+		for _, c := range []struct{ agents, want []string }{
+			{nil, []string{"cook", "gone", "waiter"}},
+			{[]string{}, nil},
+			{[]string{"nobody", ""}, nil},
+			{[]string{"cook", "nobody", "waiter"}, []string{"cook", "waiter"}},
+			{[]string{"gone"}, []string{"gone"}},
+		} {
+			var want, got []string
+			for _, agent := range []string{"cook", "gone", "waiter"} {
+				switch {
+				case what != "runs" && slices.Contains(c.want, agent):
+					want = append(want, agent+"/"+what)
+				case what == "runs" && slices.Contains(c.want, agent):
+					want = append(want, agent+"/runs/0", agent+"/runs/1 interrupt", agent+"/runs/2 abort")
+				case what == "runs":
+					want = append(want, agent+"/runs/2 abort")
+				}
+			}
+			request := session.SweepRequest{Limit: 2, Agents: c.agents}
+			for {
+				page, err := list(request)
+				t.ok(err, what)
+				for _, d := range page {
+					if d.Tenant == t.tenant {
+						got = append(got, strings.TrimSpace(d.ID+" "+string(d.Stop)))
+					}
+				}
+				if len(page) < request.Limit {
+					break
+				}
+				request.After = &page[len(page)-1]
+			}
+			slices.Sort(got)
+			sameJSON(t, fmt.Sprintf("%s of %q", what, c.agents), got, want)
+		}
 	}
 }
 

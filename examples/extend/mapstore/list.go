@@ -181,6 +181,7 @@ func (s *sessions) sweep(
 	for _, rec := range s.b.sessions {
 		found = append(found, due(rec, now)...)
 	}
+	found = slices.DeleteFunc(found, func(d session.Due) bool { return !request.Wants(&d) })
 	return pageAfter(found, (*session.Due).Compare, request.After, request.Size()), nil
 }
 
@@ -191,6 +192,9 @@ func (r *record) due(at time.Time) session.Due {
 	}
 	if run := r.currentRun(); run != nil {
 		out.Runtime, out.Requires = run.Runtime, slices.Clone(run.Requires)
+	}
+	if r.stop != nil && r.runStatus() == session.RunRunning {
+		out.Stop = r.stop.Kind
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package lite
 
 import (
 	"context"
+	"encoding/json"
 	"math"
 	"time"
 
@@ -11,38 +12,45 @@ import (
 
 // Every sweep reads a partial index that contains only what can become due, in the
 // order in which it becomes due, starting after the last entry of the previous
-// page. The conditions repeat those of the index.
+// page. The conditions repeat those of the index. What is not wanted is passed over
+// where it is read.
 const (
+	theirStops = `
+LEFT JOIN stops x ON x.tenant = s.tenant AND x.session_id = s.id AND x.run_id = s.current_run AND s.run_status = 'running'`
+
+	wanted = `
+  AND (? IS NULL OR s.agent IN (SELECT value FROM json_each(?)) OR x.kind = 'abort')`
+
 	sweepDeadlines = `
-SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.run_requires, s.owner, s.epoch, s.lease_until, p.deadline, p.call_id
+SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.run_requires, s.owner, s.epoch, s.lease_until, coalesce(x.kind, ''), p.deadline, p.call_id
 FROM pending p INDEXED BY pending_due
-CROSS JOIN sessions s ON s.tenant = p.tenant AND s.id = p.session_id
+CROSS JOIN sessions s ON s.tenant = p.tenant AND s.id = p.session_id` + theirStops + `
 WHERE p.state = 'waiting' AND p.deadline IS NOT NULL AND s.status <> 'paused'
-  AND p.deadline <= ? AND (p.deadline, p.tenant, p.session_id, p.call_id) > (?, ?, ?, ?)
+  AND p.deadline <= ? AND (p.deadline, p.tenant, p.session_id, p.call_id) > (?, ?, ?, ?)` + wanted + `
 ORDER BY p.deadline, p.tenant, p.session_id, p.call_id
 LIMIT ?`
 
 	sweepLeases = `
-SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.run_requires, s.owner, s.epoch, s.lease_until, s.lease_until, ''
-FROM sessions s INDEXED BY sessions_leased
+SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.run_requires, s.owner, s.epoch, s.lease_until, coalesce(x.kind, ''), s.lease_until, ''
+FROM sessions s INDEXED BY sessions_leased` + theirStops + `
 WHERE s.lease_until IS NOT NULL AND s.run_status = 'running' AND s.root_id = '' AND s.status <> 'paused'
-  AND s.lease_until <= ? AND (s.lease_until, s.tenant, s.id, '') > (?, ?, ?, ?)
+  AND s.lease_until <= ? AND (s.lease_until, s.tenant, s.id, '') > (?, ?, ?, ?)` + wanted + `
 ORDER BY s.lease_until, s.tenant, s.id
 LIMIT ?`
 
 	sweepExpired = `
-SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.run_requires, s.owner, s.epoch, s.lease_until, s.expires_at, ''
-FROM sessions s INDEXED BY sessions_expiring
+SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.run_requires, s.owner, s.epoch, s.lease_until, coalesce(x.kind, ''), s.expires_at, ''
+FROM sessions s INDEXED BY sessions_expiring` + theirStops + `
 WHERE s.expires_at IS NOT NULL AND s.status IN ('active', 'interrupted')
-  AND s.expires_at <= ? AND (s.expires_at, s.tenant, s.id, '') > (?, ?, ?, ?)
+  AND s.expires_at <= ? AND (s.expires_at, s.tenant, s.id, '') > (?, ?, ?, ?)` + wanted + `
 ORDER BY s.expires_at, s.tenant, s.id
 LIMIT ?`
 
 	sweepPendingCloses = `
-SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.run_requires, s.owner, s.epoch, s.lease_until, s.close_owed_at, ''
-FROM sessions s INDEXED BY sessions_owing
+SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.run_requires, s.owner, s.epoch, s.lease_until, coalesce(x.kind, ''), s.close_owed_at, ''
+FROM sessions s INDEXED BY sessions_owing` + theirStops + `
 WHERE s.close_owed_at IS NOT NULL AND s.run_status <> 'running'
-  AND s.close_owed_at <= ? AND (s.close_owed_at, s.tenant, s.id, '') > (?, ?, ?, ?)
+  AND s.close_owed_at <= ? AND (s.close_owed_at, s.tenant, s.id, '') > (?, ?, ?, ?)` + wanted + `
 ORDER BY s.close_owed_at, s.tenant, s.id
 LIMIT ?`
 
@@ -59,9 +67,17 @@ func (s *sessions) sweep(ctx context.Context, name, query string, request sessio
 	if request.After != nil {
 		after = *request.After
 	}
+	var agents any // none
+	if request.Agents != nil {
+		names, err := json.Marshal(request.Agents)
+		if err != nil {
+			return nil, err
+		}
+		agents = string(names)
+	}
 	err = s.b.Read(ctx, name, func(c Conn) error {
 		for r, err := range c.Query(query, s.b.Now(),
-			behind(after.At), after.Tenant, after.ID, after.CallID, request.Size()) {
+			behind(after.At), after.Tenant, after.ID, after.CallID, agents, agents, request.Size()) {
 			if err != nil {
 				return err
 			}
@@ -69,7 +85,7 @@ func (s *sessions) sweep(ctx context.Context, name, query string, request sessio
 			due.Agent, due.RunID, due.Runtime = r.Text(), r.Text(), r.Text()
 			due.Requires = stored.SplitNames(r.Text())
 			due.Lease = session.Lease{Owner: r.Text(), Epoch: r.Int64(), ExpiresAt: r.Time()}
-			due.At, due.CallID = r.Time(), r.Text()
+			due.Stop, due.At, due.CallID = session.StopKind(r.Text()), r.Time(), r.Text()
 			out = append(out, due)
 		}
 		return nil
