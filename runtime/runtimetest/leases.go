@@ -57,9 +57,10 @@ func (l *leases) keeps(ttl time.Duration) bool {
 	return l.keep && (ttl > lastMoment && ttl < shortLease || ttl == keptLease)
 }
 
-// renewing returns the context of a renewal. One that is kept for long goes to its end: a server
-// may carry out what its caller has given up, and only after the lease was ended.
-func (l *leases) renewing(ctx context.Context) context.Context {
+// toEnd returns the context of a call that takes or renews what is kept for long. The call goes
+// to its end: a server may carry out what its caller has given up, and only after the lease was
+// ended.
+func (l *leases) toEnd(ctx context.Context) context.Context {
 	if l.keep {
 		return context.WithoutCancel(ctx)
 	}
@@ -75,6 +76,18 @@ func (l *leases) add(ttl time.Duration, tenant, sessionID string, lease session.
 	l.sessions[session.Key{Tenant: cmp.Or(tenant, session.DefaultTenant), ID: sessionID}] = session.Fence{Owner: lease.Owner, Epoch: lease.Epoch}
 	l.mu.Unlock()
 	l.endIfDead()
+}
+
+// addTaken notes a lease that was taken for so long. If the caller has given up meanwhile, it does
+// not know of its lease: it expires, and addTaken returns why the caller gave up.
+func (l *leases) addTaken(ctx context.Context, ttl time.Duration, tenant, sessionID string, lease session.Lease) error {
+	l.add(ttl, tenant, sessionID, lease)
+	if ctx.Err() == nil || !l.keeps(ttl) {
+		return nil
+	}
+	held := session.Held{Key: session.Key{Tenant: cmp.Or(tenant, session.DefaultTenant), ID: sessionID}, Fence: lease.Fence()}
+	l.expire([]session.Held{held})
+	return context.Cause(ctx)
 }
 
 // addTask notes a task that was claimed for so long.
@@ -106,8 +119,23 @@ func (l *leases) endIfDead() {
 	}
 }
 
-// end lets all expire that is kept, as time would. What was given back, or taken by others,
-// is refused by the store.
+// expire lets leases expire, as time would. What was given back, or taken by others, is refused
+// by the store.
+func (l *leases) expire(held []session.Held) {
+	ctx, cancel := context.WithTimeout(context.Background(), eventually.Patience)
+	defer cancel()
+	for part := range slices.Chunk(held, session.MaxPageSize) {
+		untilAvailable(ctx, func() error {
+			var errs []error
+			for _, renewed := range l.backend.RenewLeases(ctx, part, lastMoment) {
+				errs = append(errs, renewed.Err)
+			}
+			return errors.Join(errs...)
+		})
+	}
+}
+
+// end lets all expire that is kept.
 func (l *leases) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), eventually.Patience)
 	defer cancel()
@@ -117,15 +145,7 @@ func (l *leases) end() {
 	for key, fence := range l.sessions {
 		all = append(all, session.Held{Key: key, Fence: fence})
 	}
-	for part := range slices.Chunk(all, session.MaxPageSize) {
-		untilAvailable(ctx, func() error {
-			var errs []error
-			for _, renewed := range l.backend.RenewLeases(ctx, part, lastMoment) {
-				errs = append(errs, renewed.Err)
-			}
-			return errors.Join(errs...)
-		})
-	}
+	l.expire(all)
 	for key, fence := range l.tasks {
 		untilAvailable(ctx, func() error {
 			return l.backend.Sessions().Tenant(key.tenant).RenewTask(ctx, key.TaskRef, fence, lastMoment)

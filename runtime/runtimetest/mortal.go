@@ -143,11 +143,14 @@ func (b *frail) StartRun(ctx context.Context, start *store.StartRun) (*session.S
 	}
 	long := *start.StartRun
 	long.TTL = f.leases.length(long.TTL)
-	started, info, err := b.Backend.StartRun(ctx, &store.StartRun{Tenant: start.Tenant, StartRun: &long, Batch: start.Batch})
+	started, info, err := b.Backend.StartRun(f.leases.toEnd(ctx), &store.StartRun{Tenant: start.Tenant, StartRun: &long, Batch: start.Batch})
 	if err == nil && !started.Existing {
-		f.leases.add(start.TTL, start.Tenant, start.SessionID, started.Lease)
+		err = f.leases.addTaken(ctx, start.TTL, start.Tenant, start.SessionID, started.Lease)
 	}
-	return started, info, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return started, info, nil
 }
 
 // Commit implements [store.Backend].
@@ -192,7 +195,7 @@ func (b *frail) RenewLeases(ctx context.Context, leases []session.Held, ttl time
 	if b.faults.renewing != nil {
 		b.faults.renewing()
 	}
-	renewed := b.Backend.RenewLeases(b.faults.leases.renewing(ctx), leases, b.faults.leases.length(ttl))
+	renewed := b.Backend.RenewLeases(b.faults.leases.toEnd(ctx), leases, b.faults.leases.length(ttl))
 	b.faults.leases.endIfDead()
 	return renewed
 }
@@ -244,14 +247,17 @@ func (s *frailSessions) StartRun(ctx context.Context, start *session.StartRun) (
 	}
 	long := *start
 	long.TTL = s.faults.leases.length(long.TTL)
-	started, err := s.Store.StartRun(ctx, &long)
+	started, err := s.Store.StartRun(s.faults.leases.toEnd(ctx), &long)
 	if err == nil && !started.Existing {
-		s.faults.leases.add(start.TTL, s.tenant, start.SessionID, started.Lease)
+		err = s.faults.leases.addTaken(ctx, start.TTL, s.tenant, start.SessionID, started.Lease)
 	}
-	if err == nil && s.faults.started != nil {
+	if err != nil {
+		return nil, err
+	}
+	if s.faults.started != nil {
 		s.faults.started(start)
 	}
-	return started, err
+	return started, nil
 }
 
 // Commit implements [session.Turns].
@@ -280,11 +286,14 @@ func (s *frailSessions) TakeOver(ctx context.Context, take *session.TakeOver) (*
 	}
 	long := *take
 	long.TTL = s.faults.leases.length(long.TTL)
-	taken, err := s.Store.TakeOver(ctx, &long)
+	taken, err := s.Store.TakeOver(s.faults.leases.toEnd(ctx), &long)
 	if err == nil {
-		s.faults.leases.add(take.TTL, s.tenant, take.SessionID, taken.Lease)
+		err = s.faults.leases.addTaken(ctx, take.TTL, s.tenant, take.SessionID, taken.Lease)
 	}
-	return taken, err
+	if err != nil {
+		return nil, err
+	}
+	return taken, nil
 }
 
 // CloseRun implements [session.Turns].
@@ -447,7 +456,7 @@ func (s *frailSessions) RenewTask(ctx context.Context, ref session.TaskRef, fenc
 	if err := s.faults.write(); err != nil {
 		return err
 	}
-	err := s.Store.RenewTask(s.faults.leases.renewing(ctx), ref, fence, s.faults.leases.length(ttl))
+	err := s.Store.RenewTask(s.faults.leases.toEnd(ctx), ref, fence, s.faults.leases.length(ttl))
 	s.faults.leases.endIfDead()
 	return err
 }
