@@ -153,9 +153,7 @@ func (h *Host) noteFailure(turns []*Turn) {
 // leased reports whether this process can be sure to hold a turn's lease without asking
 // the store. The caller holds the lock.
 func (h *Host) leased(t *Turn) bool {
-	// While a machine is suspended, the monotonic clock stands still; and the other one may be set.
-	now := time.Now()
-	return now.Sub(t.renewed) < h.cfg.LeaseTTL && now.Round(0).Sub(t.renewed.Round(0)) < h.cfg.LeaseTTL && !t.cancelled()
+	return elapsed(t.renewed, time.Now()) < h.cfg.LeaseTTL && !t.cancelled()
 }
 
 // recentlyFailed reports whether a lease expired here a moment ago because it could not

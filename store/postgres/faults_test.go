@@ -276,15 +276,8 @@ func TestHeldRow(t *testing.T) {
 	t.Parallel()
 	b := openTest(t)
 	r := newRunner(t, b, "a")
-	held, err := b.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = held.Rollback(t.Context()) }()
-	if _, err := held.Exec(t.Context(), b.sql(lockOnly), session.DefaultTenant, "a"); err != nil {
-		t.Fatal(err)
-	}
-	err = renewLease(t.Context(), b, "a", r.fence, time.Hour)
+	lockSessions(t, b, "a")
+	err := renewLease(t.Context(), b, "a", r.fence, time.Hour)
 	if !errors.Is(err, session.ErrUnavailable) || !session.IsRetryable(err) {
 		t.Errorf("got %v, want a retryable error", err)
 	}

@@ -69,16 +69,11 @@ func TestLanesHeldUp(t *testing.T) {
 	b := openTest(t)
 	all := crowd(t, b)
 	const held = maxLanes + 2
-	lock, err := b.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = lock.Rollback(context.WithoutCancel(t.Context())) }()
+	var ids []string
 	for _, r := range all[:held] {
-		if _, err := lock.Exec(t.Context(), b.sql(lockOnly), session.DefaultTenant, r.id); err != nil {
-			t.Fatal(err)
-		}
+		ids = append(ids, r.id)
 	}
+	unlock := lockSessions(t, b, ids...)
 	impatient, cancel := context.WithCancel(t.Context())
 	var stuck, done sync.WaitGroup
 	for i, r := range all {
@@ -101,9 +96,7 @@ func TestLanesHeldUp(t *testing.T) {
 	done.Wait() // regardless of the locked ones
 	cancel()
 	stuck.Wait()
-	if err := lock.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	for i, r := range all[:held] {
 		r.step-- // the abandoned commit may still be applied
 		if err := r.commit(t.Context()); err != nil {

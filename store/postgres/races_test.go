@@ -68,22 +68,13 @@ func TestAnsweredWhileWaiting(t *testing.T) {
 	if err := turn.s.Own(t.Context(), "a", []session.Ownership{{CallID: "c", SessionID: "kid"}}); err != nil {
 		t.Fatal(err)
 	}
-	held, err := b.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = held.Rollback(t.Context()) }()
-	if _, err := held.Exec(t.Context(), b.sql(lockOnly), session.DefaultTenant, "a"); err != nil {
-		t.Fatal(err)
-	}
+	unlock := lockSessions(t, b, "a")
 	disowned, committed := make(chan error, 1), make(chan error, 1)
 	go func() { disowned <- turn.s.Disown(t.Context(), "a", []string{"c"}) }()
 	waitForLock(t, b, 1)
 	go func() { committed <- turn.change(t.Context(), session.Change{Waits: []string{"c"}}) }()
 	waitForLock(t, b, 2)
-	if err := held.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	if err := <-disowned; err != nil {
 		t.Error(err)
 	}

@@ -52,20 +52,34 @@ func leaseEnd(t *testing.T, b *Backend, id string) time.Time {
 	return state.Lease.ExpiresAt
 }
 
+// lockSessions locks the rows of sessions, as another transaction would, until unlock is called or the test ends.
+func lockSessions(t *testing.T, b *Backend, ids ...string) (unlock func()) {
+	t.Helper()
+	held, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = held.Rollback(context.WithoutCancel(t.Context())) })
+	for _, id := range ids {
+		if _, err := held.Exec(t.Context(), b.sql(lockOnly), session.DefaultTenant, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() {
+		t.Helper()
+		if err := held.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestRenewalWaitsForNobody renews leases while a row is locked: only its own lease waits.
 func TestRenewalWaitsForNobody(t *testing.T) {
 	t.Parallel()
 	b := openTest(t)
 	x, y := newRunner(t, b, "x"), newRunner(t, b, "y")
 	before := leaseEnd(t, b, "y")
-	held, err := b.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = held.Rollback(t.Context()) }()
-	if _, err := held.Exec(t.Context(), b.sql(lockOnly), session.DefaultTenant, "x"); err != nil {
-		t.Fatal(err)
-	}
+	unlock := lockSessions(t, b, "x")
 	done := make(chan []session.Renewed, 1)
 	go func() {
 		done <- b.RenewLeases(t.Context(), []session.Held{
@@ -76,9 +90,7 @@ func TestRenewalWaitsForNobody(t *testing.T) {
 		return leaseEnd(t, b, "y").Sub(before) > 30*time.Minute
 	})
 	out := <-done // while x is locked
-	if err := held.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	if err := out[0].Err; !session.IsRetryable(err) {
 		t.Errorf("the lease of x: %v", err)
 	}
@@ -96,14 +108,7 @@ func TestTakeOverPassesLockedRows(t *testing.T) {
 	t.Parallel()
 	b := openTest(t)
 	x := newRunner(t, b, "x")
-	held, err := b.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = held.Rollback(t.Context()) }()
-	if _, err := held.Exec(t.Context(), b.sql(lockOnly), session.DefaultTenant, "x"); err != nil {
-		t.Fatal(err)
-	}
+	lockSessions(t, b, "x")
 	refused := make(chan bool, 2)
 	for _, force := range []bool{true, false} {
 		go func() {
@@ -151,16 +156,11 @@ func TestRenewalsPassLockedRows(t *testing.T) {
 	}
 	const lost, locked = 17, 18 // the lost one is locked, too
 	leases[lost].Epoch--
-	held, err := b.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = held.Rollback(t.Context()) }()
+	var ids []string
 	for _, lease := range leases[:locked] {
-		if _, err := held.Exec(t.Context(), b.sql(lockOnly), session.DefaultTenant, lease.ID); err != nil {
-			t.Fatal(err)
-		}
+		ids = append(ids, lease.ID)
 	}
+	unlock := lockSessions(t, b, ids...)
 	for i, renewed := range b.RenewLeases(t.Context(), leases, 2*time.Hour) {
 		switch err := renewed.Err; {
 		case i == lost:
@@ -175,9 +175,7 @@ func TestRenewalsPassLockedRows(t *testing.T) {
 			t.Errorf("lease %d: %v", i, err)
 		}
 	}
-	if err := held.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	for i, renewed := range b.RenewLeases(t.Context(), leases, 2*time.Hour) {
 		if (renewed.Err != nil) != (i == lost) {
 			t.Errorf("lease %d, later: %v", i, renewed.Err)
