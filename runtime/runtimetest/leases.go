@@ -20,6 +20,8 @@ const (
 	shortLease = 10 * time.Second
 	keptLease  = 61 * time.Minute // as no scenario wants it
 	lastMoment = time.Millisecond
+	// abandonedLease is for those whose taker may not know that it has them. It is just too long to be kept.
+	abandonedLease = shortLease
 )
 
 // leases are the leases and the holds of tasks that a process has.
@@ -78,16 +80,14 @@ func (l *leases) add(ttl time.Duration, tenant, sessionID string, lease session.
 	l.endIfDead()
 }
 
-// addTaken notes a lease that was taken for so long. If the caller has given up meanwhile, it does
-// not know of its lease: it expires, and addTaken returns why the caller gave up.
-func (l *leases) addTaken(ctx context.Context, ttl time.Duration, tenant, sessionID string, lease session.Lease) error {
+// addTaken notes a lease that was taken for so long. If the caller has given up meanwhile, it may
+// not know of its lease, which then expires soon unless it is renewed.
+func (l *leases) addTaken(ctx context.Context, ttl time.Duration, tenant, sessionID string, lease session.Lease) {
 	l.add(ttl, tenant, sessionID, lease)
-	if ctx.Err() == nil || !l.keeps(ttl) {
-		return nil
+	if ctx.Err() != nil && l.keeps(ttl) {
+		held := session.Held{Key: session.Key{Tenant: cmp.Or(tenant, session.DefaultTenant), ID: sessionID}, Fence: lease.Fence()}
+		l.shorten([]session.Held{held}, abandonedLease)
 	}
-	held := session.Held{Key: session.Key{Tenant: cmp.Or(tenant, session.DefaultTenant), ID: sessionID}, Fence: lease.Fence()}
-	l.expire([]session.Held{held})
-	return context.Cause(ctx)
 }
 
 // addTask notes a task that was claimed for so long.
@@ -119,15 +119,15 @@ func (l *leases) endIfDead() {
 	}
 }
 
-// expire lets leases expire, as time would. What was given back, or taken by others, is refused
-// by the store.
-func (l *leases) expire(held []session.Held) {
+// shorten lets leases expire soon. What was given back, or taken by others, is refused by the
+// store.
+func (l *leases) shorten(held []session.Held, ttl time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), eventually.Patience)
 	defer cancel()
 	for part := range slices.Chunk(held, session.MaxPageSize) {
 		untilAvailable(ctx, func() error {
 			var errs []error
-			for _, renewed := range l.backend.RenewLeases(ctx, part, lastMoment) {
+			for _, renewed := range l.backend.RenewLeases(ctx, part, ttl) {
 				errs = append(errs, renewed.Err)
 			}
 			return errors.Join(errs...)
@@ -145,7 +145,7 @@ func (l *leases) end() {
 	for key, fence := range l.sessions {
 		all = append(all, session.Held{Key: key, Fence: fence})
 	}
-	l.expire(all)
+	l.shorten(all, lastMoment)
 	for key, fence := range l.tasks {
 		untilAvailable(ctx, func() error {
 			return l.backend.Sessions().Tenant(key.tenant).RenewTask(ctx, key.TaskRef, fence, lastMoment)

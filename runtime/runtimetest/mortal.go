@@ -144,11 +144,11 @@ func (b *frail) StartRun(ctx context.Context, start *store.StartRun) (*session.S
 	long := *start.StartRun
 	long.TTL = f.leases.length(long.TTL)
 	started, info, err := b.Backend.StartRun(f.leases.toEnd(ctx), &store.StartRun{Tenant: start.Tenant, StartRun: &long, Batch: start.Batch})
-	if err == nil && !started.Existing {
-		err = f.leases.addTaken(ctx, start.TTL, start.Tenant, start.SessionID, started.Lease)
-	}
 	if err != nil {
 		return nil, nil, err
+	}
+	if !started.Existing {
+		f.leases.addTaken(ctx, start.TTL, start.Tenant, start.SessionID, started.Lease)
 	}
 	return started, info, nil
 }
@@ -248,11 +248,11 @@ func (s *frailSessions) StartRun(ctx context.Context, start *session.StartRun) (
 	long := *start
 	long.TTL = s.faults.leases.length(long.TTL)
 	started, err := s.Store.StartRun(s.faults.leases.toEnd(ctx), &long)
-	if err == nil && !started.Existing {
-		err = s.faults.leases.addTaken(ctx, start.TTL, s.tenant, start.SessionID, started.Lease)
-	}
 	if err != nil {
 		return nil, err
+	}
+	if !started.Existing {
+		s.faults.leases.addTaken(ctx, start.TTL, s.tenant, start.SessionID, started.Lease)
 	}
 	if s.faults.started != nil {
 		s.faults.started(start)
@@ -287,12 +287,10 @@ func (s *frailSessions) TakeOver(ctx context.Context, take *session.TakeOver) (*
 	long := *take
 	long.TTL = s.faults.leases.length(long.TTL)
 	taken, err := s.Store.TakeOver(s.faults.leases.toEnd(ctx), &long)
-	if err == nil {
-		err = s.faults.leases.addTaken(ctx, take.TTL, s.tenant, take.SessionID, taken.Lease)
-	}
 	if err != nil {
 		return nil, err
 	}
+	s.faults.leases.addTaken(ctx, take.TTL, s.tenant, take.SessionID, taken.Lease)
 	return taken, nil
 }
 

@@ -424,9 +424,11 @@ func questionReadOnly(s *Stage) {
 
 func questionDeadline(s *Stage) {
 	var keys journal
-	x, agent, res := s.suspended(withDeadline(sizes(&keys, 1), s.pace(brief)))
-	p := s.waiting(res, "size")
+	agent := waitingAgent(withDeadline(sizes(&keys, 1), s.pace(brief)))
+	x := s.startUnhurried(agent) // the question is asked before its deadline is noticed
+	p := s.waiting(s.waitsOn(x, agent, "s-1"), "size")
 	s.past(p)
+	s.StartOther(Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
 	s.until("the session has continued", func() bool { return s.load("s-1").Status == session.Completed })
 	s.transcript("s-1", "user: Hi!", `assistant: size({"n":1})`, "tool size failed: client_tool_timeout", "assistant: Done.")
 	s.Submit(x, "s-1", helix.Reply(p, "L", helix.User{}), helix.SubmitLate)
