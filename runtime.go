@@ -49,15 +49,16 @@ type RuntimeOptions struct {
 	Usage usage.Sink
 	// Observers receive the start and the end of each activity of this process.
 	Observers []Observer
-	// LeaseTTL is how long a session stays with a process that no longer renews its
-	// lease. Defaults to 5 seconds.
+	// LeaseTTL is how long a session stays, at least, with a process that no longer renews
+	// its lease, and for how long another process must have reached the store before it takes
+	// the session over. Defaults to 5 seconds.
 	LeaseTTL time.Duration
 	// Heartbeat is how often leases are renewed. At most half of LeaseTTL; defaults to a
 	// third of it.
 	Heartbeat time.Duration
-	// Sweep is about how often the processes that share a backend and know the same
-	// agents look for orphaned runs, expired deadlines and other work that is due; one of
-	// them does so each time. Defaults to 2 seconds.
+	// Sweep is about how often a process looks for expired deadlines and other work that is
+	// due. Of the processes that share a backend and know the same agents, one handles it.
+	// Runs whose process died are found sooner; see LeaseTTL. Defaults to 2 seconds.
 	Sweep time.Duration
 	// NoRecovery keeps this process from recovering orphaned runs. It still handles
 	// deadlines, expired sessions and everything else that is due.

@@ -404,11 +404,12 @@ type Runtime struct {
 	// What runs turns: local, the server's own process; temporal, a Temporal server with any
 	// number of worker processes; dbos, DBOS workflows in a database. Defaults to local.
 	Kind string `yaml:"kind,enum=local|temporal|dbos"`
-	// How long a session stays with a process that no longer renews its lease. Defaults to
-	// 5s.
+	// How long a session stays, at least, with a process that no longer renews its lease, and
+	// for how long another process must have reached the store before it takes the session
+	// over. Defaults to 5s.
 	LeaseTTL Duration `yaml:"leaseTTL"`
-	// How often the processes look for orphaned runs, deadlines, wakes and expired sessions
-	// of the file's agents. Defaults to 2s.
+	// How often the processes look for deadlines, wakes and expired sessions of the file's
+	// agents. Defaults to 2s.
 	Sweep Duration `yaml:"sweep"`
 	// How often a model call with a temporary error is retried. Defaults to 3.
 	ModelRetries *int `yaml:"modelRetries,min=0,max=20"`
@@ -485,8 +486,9 @@ type DBOS struct {
 	// lower-case letters, digits, dashes and underscores. Defaults to helix.
 	Prefix string `yaml:"prefix"`
 	// An id that is unique among running processes, such as ${HOSTNAME}. A process that
-	// starts with the id of a dead one continues its turns at once; other processes continue
-	// them when their leases have expired. Defaults to a new id at every start.
+	// starts with the id of a dead one continues its turns 5s later, whatever leaseTTL is;
+	// other processes continue them when their leases have expired. Defaults to a new id at
+	// every start.
 	ExecutorID string `yaml:"executorId"`
 	// Puts turns into a queue that all processes serve. Without it, a turn runs at once in
 	// the process that received the request.

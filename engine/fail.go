@@ -191,7 +191,7 @@ func (h *Handler) EndAborted(ctx context.Context, due session.Due) error {
 		return err
 	}
 	taken, err := sessions.TakeOver(ctx, &session.TakeOver{
-		SessionID: due.ID, RunID: due.RunID, Owner: h.owner, TTL: h.cfg.LeaseTTL, Epoch: due.Lease.Epoch,
+		SessionID: due.ID, RunID: due.RunID, Owner: h.owner, TTL: h.cfg.LeaseTTL, Epoch: due.Lease.Epoch, Expires: due.Lease.ExpiresAt,
 	})
 	if err != nil {
 		return err

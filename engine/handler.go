@@ -148,7 +148,7 @@ func NewHandler(cfg Config) *Handler {
 	}
 	return &Handler{
 		Registry: newRegistry(cfg.Backend.Sessions(), cfg.Logger),
-		cfg:      cfg, log: cfg.Logger, owner: session.NewOwner(cfg.Runtime), turns: map[string]*turn{},
+		cfg:      cfg, log: cfg.Logger, owner: session.NewLeaseOwner(cfg.Runtime, cfg.LeaseTTL), turns: map[string]*turn{},
 		observers: observers{list: cfg.Observers, log: cfg.Logger}, readResult: newReadResult(), compactions: newCompactions(),
 	}
 }
@@ -367,3 +367,6 @@ func (h *Handler) Signalled(ctx context.Context, signal session.Signal) error {
 	}
 	return err
 }
+
+// Owns reports whether a lease is this handler's own.
+func (h *Handler) Owns(lease session.Lease) bool { return lease.Owner == h.owner }

@@ -43,7 +43,7 @@ func (h *Handler) recoverRun(ctx context.Context, due session.Due, force bool) (
 	}
 	began := time.Now().UTC()
 	taken, err := sessions.TakeOver(ctx, &session.TakeOver{
-		SessionID: due.ID, RunID: due.RunID, Owner: h.owner, TTL: h.cfg.LeaseTTL, Epoch: due.Lease.Epoch,
+		SessionID: due.ID, RunID: due.RunID, Owner: h.owner, TTL: h.cfg.LeaseTTL, Epoch: due.Lease.Epoch, Expires: due.Lease.ExpiresAt,
 		Force: force,
 	})
 	if err != nil {

@@ -182,6 +182,11 @@ type TakeOver struct {
 	// Epoch is the epoch of the lease to take. Of several takeovers with the same
 	// epoch only the first succeeds.
 	Epoch int64
+	// Expires, if it is set, is the [Lease.ExpiresAt] of the lease to take, as the caller
+	// has read it. A lease that was renewed since is not taken. One that was not is taken
+	// even if it has not expired: the store's clock may have been set back, and the caller
+	// has found out by other means that its holder is dead.
+	Expires time.Time
 	// Force takes a lease that has not expired. It is for the holder of a root's lease,
 	// which takes the leases of its children, and for a process that a workflow engine
 	// chose.

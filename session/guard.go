@@ -153,7 +153,9 @@ func (t *TakeOver) Guard(state *State, run *Run, now time.Time) error {
 		return ErrStale.WithMessage("session %s: another process has taken the run over", t.SessionID).WithSaw(state.Saw())
 	case state.Status == Paused:
 		return ErrPaused.WithMessage("session %s is paused", t.SessionID).WithSaw(state.Saw())
-	case !t.Force && state.Lease.Live(now):
+	case !t.Force && !t.Expires.IsZero() && !state.Lease.ExpiresAt.Equal(t.Expires):
+		return ErrAlreadyRunning.WithMessage("session %s: the lease was renewed", t.SessionID).WithSaw(state.Saw())
+	case !t.Force && t.Expires.IsZero() && state.Lease.Live(now):
 		return ErrAlreadyRunning.WithMessage("session %s: the lease has not expired", t.SessionID).WithSaw(state.Saw())
 	}
 	return nil

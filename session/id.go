@@ -119,8 +119,14 @@ func NewMessageID() string { return "msg_" + sortableID(time.Now()) }
 // NewApprovalID generates the id that an approval's answer must repeat.
 func NewApprovalID() string { return "apr_" + sortableID(time.Now()) }
 
-// NewOwner generates a lease owner's token, prefixed by the name of the runtime.
+// NewOwner generates an owner's token, prefixed by the name of the runtime.
 func NewOwner(runtime string) string { return runtime + ":" + sortableID(time.Now()) }
+
+// NewLeaseOwner generates the token of an owner whose leases last for ttl, which the token
+// tells: see [Lease.TTL].
+func NewLeaseOwner(runtime string, ttl time.Duration) string {
+	return NewOwner(runtime) + "/" + ttl.String()
+}
 
 // CallID derives the id of the index-th call of an assistant message. The
 // provider's own id is kept beside it: provider ids repeat, while these name rows,

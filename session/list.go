@@ -231,15 +231,19 @@ type SweepRequest struct {
 	// After is the last entry of the previous page: the page has entries that compare
 	// as greater.
 	After *Due
-	// Agents, if it is not nil, are the agents whose sessions are wanted. Runs that are to
-	// be aborted are wanted whatever their agent: a process that does not know it can end
-	// them.
-	Agents []string
+	// Ahead also lists what becomes due so soon.
+	Ahead time.Duration
+	// Agents, if it is not nil, are the agents whose sessions are wanted, and Runtime, if it
+	// is not empty, the runtime of their current runs. Runs that are to be aborted are wanted
+	// whatever these are: a process that cannot continue them can end them.
+	Agents  []string
+	Runtime string
 }
 
 // Wants reports whether a session is wanted, if it is due.
 func (r *SweepRequest) Wants(due *Due) bool {
-	return r.Agents == nil || due.Stop == StopAbort || slices.Contains(r.Agents, due.Agent)
+	return due.Stop == StopAbort ||
+		(r.Agents == nil || slices.Contains(r.Agents, due.Agent)) && (r.Runtime == "" || r.Runtime == due.Runtime)
 }
 
 // Size returns the page's size.

@@ -2,6 +2,7 @@ package session
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 )
 
@@ -122,6 +123,18 @@ func FirstEpoch(n int64) int64 { return n << 24 }
 
 // Fence returns the proof that the lease's holder presents with every write.
 func (l Lease) Fence() Fence { return Fence{Owner: l.Owner, Epoch: l.Epoch} }
+
+// TTL returns for how long the owner's leases last after each renewal, or 0 if that is not
+// known. The owner's token tells it and no field does, so that it is never that of an
+// earlier owner, whichever version of a program took the lease over.
+func (l Lease) TTL() time.Duration {
+	_, ttl, _ := strings.Cut(l.Owner[strings.LastIndexByte(l.Owner, ':')+1:], "/")
+	d, err := time.ParseDuration(ttl)
+	if err != nil {
+		return 0
+	}
+	return max(d, 0)
+}
 
 // Live reports whether somebody holds the lease at the store's time now.
 func (l Lease) Live(now time.Time) bool {

@@ -86,6 +86,11 @@ func (m Mix) RenewLeases(ctx context.Context, leases []session.Held, ttl time.Du
 	return m.SessionsOf.RenewLeases(ctx, leases, ttl)
 }
 
+// ProbeLeases implements [Backend].
+func (m Mix) ProbeLeases(ctx context.Context, leases []session.Held) []error {
+	return m.SessionsOf.ProbeLeases(ctx, leases)
+}
+
 // Signals implements [Backend].
 func (m Mix) Signals(notify func(session.Signal)) (stop func()) {
 	return m.SessionsOf.Signals(notify)

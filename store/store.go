@@ -43,6 +43,11 @@ type Backend interface {
 	// their trees with the same owner, in one round trip where the backend can. The
 	// results are in the order of the leases.
 	RenewLeases(ctx context.Context, leases []session.Held, ttl time.Duration) []session.Renewed
+	// ProbeLeases reports of leases whether they could be renewed now, whoever asks: it
+	// writes what RenewLeases writes, to the same places and on the same conditions, and
+	// changes nothing. A process learns by it whether the holder of a lease could have
+	// renewed it. The results are in the order of the leases.
+	ProbeLeases(ctx context.Context, leases []session.Held) []error
 	// Signals has notify called for each stop that is requested and each wake that is
 	// put, by any process, until stop is called or the backend is closed: at once where
 	// the store can notify processes, otherwise within a few poll intervals. A backend

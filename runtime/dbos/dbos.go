@@ -36,7 +36,7 @@ type Config struct {
 	// lower-case letters, digits, dashes and underscores. Defaults to "helix".
 	Prefix string
 	// ExecutorID identifies this process among all that run. A process that is started
-	// with the id of one that has died continues its turns at once; turns of other ids
+	// with the id of one that has died continues its turns 5 s later; turns of other ids
 	// are recovered when their leases have expired. Defaults to a new id. The environment
 	// variable DBOS__VMID, if set, must have the same value, because DBOS would use it
 	// instead; the same holds for DBOS__APPVERSION and AppVersion.

@@ -206,8 +206,8 @@ func (h *Host) takeOver(caller context.Context, start Start) (Takeover, error) {
 	case state.CurrentRunID != run.ID || run.Runtime != h.cfg.Name || state.RootID != "":
 		return lost, nil
 	}
-	if h.recentlyFailed() {
-		return Takeover{}, session.ErrUnavailable.WithMessage("leases could not be renewed here a moment ago")
+	if err := h.awaitContact(caller, state.Lease); err != nil {
+		return Takeover{}, err
 	}
 	done, err := h.open(run.ID)
 	if err != nil {

@@ -13,8 +13,8 @@
 // A runtime decides where effects run, and where it is recorded which are done.
 // That part is its [Driver]. The rest is in [Host]: the executor that applications
 // call, the registry of agents, the turns that this process holds, the renewal of
-// their leases, the sweep for runs whose process died and for deadlines, and
-// shutdown.
+// their leases, the recovery of runs whose process died, the sweep for deadlines and
+// other work that is due, and shutdown.
 //
 // # Writing a runtime
 //

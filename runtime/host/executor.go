@@ -81,14 +81,8 @@ func (x *executor) start(ctx context.Context, req engine.OpenRequest, ephemeral 
 	}
 	defer done()
 	opened, err := h.handler.Open(ctx, req)
-	if errors.Is(err, session.ErrAlreadyRunning) {
-		h.recoverSession(ctx, session.Key{Tenant: req.Tenant, ID: req.SessionID})
-	}
 	if err != nil {
 		return nil, err
-	}
-	if opened.Existing && opened.Run.Status == session.RunRunning { // its process may have died
-		h.recoverSession(ctx, opened.Key)
 	}
 	if opened.Existing {
 		return engine.NewHandle(h.cfg.Backend, h.handler, opened, h.doneChan(opened.Run.ID)), nil
@@ -142,29 +136,6 @@ func (x *executor) CanResume(ctx context.Context, sessionID string) (*helix.Resu
 	return x.h.handler.CanResume(ctx, session.Key{Tenant: x.tenant, ID: sessionID})
 }
 
-// recoverSession recovers the run of a session if its lease has expired, so that a caller
-// who found the session running need not wait for the next sweep.
-func (h *Host) recoverSession(ctx context.Context, key session.Key) {
-	if h.cfg.NoRecovery {
-		return
-	}
-	ctx = context.WithoutCancel(ctx) // the takeover continues when the request ends
-	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
-	state, err := sessions.Load(ctx, key.ID)
-	if err != nil {
-		return
-	}
-	now, err := sessions.Now(ctx)
-	if err != nil || state.Lease.Live(now) {
-		return
-	}
-	run, err := sessions.CurrentRun(ctx, key.ID)
-	if err != nil || run.Status != session.RunRunning {
-		return
-	}
-	h.recoverOrphan(ctx, session.Due{Key: key, Agent: state.Agent, RunID: run.ID, Runtime: run.Runtime, Requires: run.Requires, Lease: state.Lease})
-}
-
 // Interrupt implements [helix.Executor].
 func (x *executor) Interrupt(ctx context.Context, sessionID, reason string) error {
 	return x.requestStop(ctx, sessionID, "", session.StopInterrupt, reason)
@@ -214,7 +185,7 @@ func (x *executor) tryStop(ctx context.Context, sessionID, runID string, kind se
 	if !run.Status.Suspended() || kind != session.StopAbort {
 		err = x.h.handler.StopRun(ctx, key, session.Stop{RunID: run.ID, Kind: kind, Reason: reason})
 		if err == nil && kind == session.StopAbort {
-			err = x.h.endAborted(ctx, key)
+			err = x.h.unpauseAborted(ctx, key)
 		}
 		return run.Status == session.RunRunning && errors.Is(err, session.ErrStale), err
 	}

@@ -28,6 +28,8 @@ type Config struct {
 	ReleaseOpened bool
 }
 
+const defaultLeaseTTL = 5 * time.Second
+
 // check completes the configuration.
 func (c *Config) check() error {
 	if c.Backend == nil {
@@ -35,7 +37,7 @@ func (c *Config) check() error {
 	}
 	// A lease and a sweep together are less than 10 s, with time to take the runs over.
 	if c.LeaseTTL == 0 {
-		c.LeaseTTL = 5 * time.Second
+		c.LeaseTTL = defaultLeaseTTL
 	}
 	if c.Heartbeat == 0 {
 		c.Heartbeat = c.LeaseTTL / 3
@@ -62,8 +64,8 @@ func (c *Config) check() error {
 // Driver is the part that differs between runtimes: where the effects of a turn run.
 type Driver interface {
 	// Drive starts to drive a turn that the host has opened, and returns without waiting
-	// for the turn's end. If it returns an error, the host releases the turn and a sweep
-	// recovers the run.
+	// for the turn's end. If it returns an error, the host releases the turn, and some
+	// process recovers the run.
 	Drive(ctx context.Context, turn *Turn) error
 	// Recover continues a run whose lease has expired or was released. It returns the
 	// error of [Host.Recover], if it calls that, as it is.
@@ -94,8 +96,17 @@ type Host struct {
 	opening    map[string]bool  // runs that are about to be driven
 	inFlight   map[string]*work // what a workflow engine has asked for, by key
 	rounds     int64            // rounds of renewals that have begun
-	failed     time.Time        // when a lease last expired because it could not be renewed; zero after a renewal
 	changed    *sync.Cond       // an effect has ended, or a run has been opened
+
+	judging    sync.Mutex // guards the fields up to tried
+	judge      *judge
+	recovering time.Time            // since when lost runs are being recovered; zero if they are not
+	left       time.Time            // when this process last left recovery to others, because it could not recover a run
+	tried      map[string]time.Time // by run id: when this process last tried to recover it
+
+	recoverer string        // this process as the owner of the lock for recovering runs
+	features  string        // identifies the set of features that runs may require here
+	lost      chan struct{} // receives when there may be runs to recover
 
 	wg         sync.WaitGroup     // turns, openings and work in flight, for Shutdown
 	stop       context.CancelFunc // ends the background loops
@@ -119,6 +130,7 @@ func New(cfg Config, driver Driver) (*Host, error) {
 		cfg: cfg, driver: driver, log: cfg.Logger, turns: map[string]*Turn{}, children: map[string]*Turn{},
 		opening: map[string]bool{}, inFlight: map[string]*work{}, stops: make(chan session.Wake, sweepPage), sweptTo: map[string]*session.Due{},
 		checkSlots: make(chan struct{}, maxChecks), renewals: make(chan struct{}, maxRenewals), intake: newIntake(),
+		judge: newJudge(cfg.LeaseTTL), recoverer: session.NewOwner(cfg.Name), features: featureSet(cfg.Features), lost: make(chan struct{}, 1), tried: map[string]time.Time{},
 	}
 	h.changed = sync.NewCond(&h.mu)
 	var err error
@@ -179,6 +191,8 @@ func (h *Host) Start() {
 	for range stopSenders {
 		h.loops.Go(func() { h.sendStops(ctx) })
 	}
+	h.loops.Go(func() { h.watchLeases(ctx) })
+	h.loops.Go(func() { h.recoverRuns(ctx) })
 	h.loops.Go(func() { h.sweeps(ctx) })
 	h.loops.Go(func() { h.every(ctx, blobSweep, h.sweepBlobs) })
 	h.tasks.start(ctx)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -136,7 +137,7 @@ func (l *ledger) watch(name string, own time.Duration, ends <-chan struct{}, sle
 		select {
 		case <-ends:
 			return
-		case <-time.After(own / probesIn * 9 / 10):
+		case <-time.After(j.pause() * 9 / 10):
 		}
 		time.Sleep(sleeps())
 		var found []session.Due
@@ -144,16 +145,17 @@ func (l *ledger) watch(name string, own time.Duration, ends <-chan struct{}, sle
 		a := answer{began: time.Now()}
 		err := l.ask(reads, own/silenceIn, func(now time.Time) {
 			store = now
-			if left := l.lease.ExpiresAt.Sub(now); left <= own/probesIn || left > l.ttl {
+			if left := l.lease.ExpiresAt.Sub(now); left <= lookAhead(min(own, l.ttl)) || left > l.ttl {
 				found = []session.Due{{Key: key, Lease: l.lease}}
 			}
 		})
 		if err != nil {
+			j.failed()
 			continue
 		}
 		a.ended, a.store = time.Now(), store
 		j.answered(a)
-		j.list(found, func(*session.Due) time.Duration { return l.ttl }, a.ended, store)
+		j.list(found, a.ended, store)
 		time.Sleep(sleeps())
 		if len(found) == 0 {
 			continue
@@ -168,7 +170,7 @@ func (l *ledger) watch(name string, own time.Duration, ends <-chan struct{}, sle
 			continue
 		}
 		j.wrote(key, began, time.Now())
-		if !j.mayTakeOver(key, time.Now()) {
+		if len(j.condemned(time.Now())) == 0 {
 			continue
 		}
 		seen := found[0].Lease
@@ -268,7 +270,8 @@ var faults = map[string]func(r *rand.Rand, t *trial){
 func (t *trial) play(r *rand.Rand, dies time.Duration, end time.Duration) (owner string) {
 	began := time.Now()
 	during := func() bool { at := time.Since(began); return at >= t.from && at < t.to }
-	l := &ledger{ttl: t.holder, lease: session.Lease{Owner: "holder", Epoch: 1, ExpiresAt: time.Now().Add(t.holder)}}
+	holder := session.NewLeaseOwner("holder", t.holder)
+	l := &ledger{ttl: t.holder, lease: session.Lease{Owner: holder, Epoch: 1, ExpiresAt: time.Now().Add(t.holder)}}
 	var dice sync.Mutex
 	l.weather = func(kind call) (time.Duration, error) {
 		dice.Lock()
@@ -283,7 +286,7 @@ func (t *trial) play(r *rand.Rand, dies time.Duration, end time.Duration) (owner
 	}
 	var all sync.WaitGroup
 	death, over := make(chan struct{}), make(chan struct{})
-	all.Go(func() { l.hold("holder", death) })
+	all.Go(func() { l.hold(holder, death) })
 	for i := range t.judges {
 		all.Go(func() {
 			l.watch(fmt.Sprint("judge ", i), t.own, over, func() time.Duration {
@@ -306,7 +309,7 @@ func (t *trial) play(r *rand.Rand, dies time.Duration, end time.Duration) (owner
 	time.Sleep(end - min(dies, end))
 	set.Stop()
 	l.mu.Lock()
-	owner = l.lease.Owner
+	owner, _, _ = strings.Cut(l.lease.Owner, ":")
 	l.mu.Unlock()
 	close(over)
 	all.Wait()
@@ -356,8 +359,8 @@ func TestJudgeSparesTheLiving(t *testing.T) {
 	}
 }
 
-// What a judge needs: contact for 5 s, then writes for 2 s, at most 1.5 s apart, that begin after
-// the lease has expired, and none of which fails.
+// What a judge needs: contact for 5 s, then writes for 2 s, at most 2 s apart, that begin at most 2 s before
+// the lease expires, none of which fails, and a second after its end.
 func TestJudgeWantsProof(t *testing.T) {
 	t.Parallel()
 	key := session.Key{ID: "s"}
@@ -377,8 +380,10 @@ func TestJudgeWantsProof(t *testing.T) {
 		"for too short a time": {10, []write{{11.2, true}, {12, true}, {13, true}}, false},
 		"one fails":            {10, []write{{10.5, true}, {11, true}, {11.5, false}, {12, true}, {13, true}}, false},
 		"the last fails":       {10, []write{{11, true}, {12, true}, {13, true}, {13.1, false}}, false},
-		"too far apart":        {10, []write{{10.9, true}, {12.9, true}, {13, true}}, false},
-		"too early":            {12, []write{{11, true}, {12, true}, {13, true}}, false},
+		"too far apart":        {10, []write{{10.8, true}, {12.9, true}, {13, true}}, false},
+		"before the end":       {12, []write{{10, true}, {11, true}, {12, true}}, true},
+		"too early":            {12, []write{{9.9, true}, {10.9, true}, {11.9, true}}, false},
+		"within the grace":     {12.5, []write{{10.6, true}, {11.6, true}, {12.7, true}}, false},
 		"long ago":             {5, []write{{6, true}, {7, true}, {8, true}, {9, true}}, false},
 		"none":                 {5, nil, false},
 	} {
@@ -387,8 +392,7 @@ func TestJudgeWantsProof(t *testing.T) {
 			j.answered(answer{at(float64(i)), at(float64(i)), at(float64(i))})
 		}
 		due := session.Due{Key: key, Lease: session.Lease{Owner: "holder", Epoch: 1, ExpiresAt: at(c.expires)}}
-		ttl := func(*session.Due) time.Duration { return 5 * time.Second }
-		j.list([]session.Due{due}, ttl, at(c.expires-1), at(c.expires-1))
+		j.list([]session.Due{due}, at(c.expires-1), at(c.expires-1))
 		for _, w := range c.writes {
 			if w.ok {
 				j.wrote(key, at(w.at), at(w.at))
@@ -396,19 +400,19 @@ func TestJudgeWantsProof(t *testing.T) {
 				j.notWritten(key)
 			}
 		}
-		if got := j.mayTakeOver(key, at(13.2)); got != c.want {
+		if got := j.condemns(key, due.Lease, at(13.2)); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 		renewed := due
 		renewed.Lease.ExpiresAt = at(13)
-		if j.list([]session.Due{renewed}, ttl, at(13.2), at(13.2)); j.mayTakeOver(key, at(13.2)) {
+		if j.list([]session.Due{renewed}, at(13.2), at(13.2)); len(j.condemned(at(13.2))) > 0 {
 			t.Errorf("%s: may be taken over, though it was renewed", name)
 		}
-		if j.list(nil, ttl, at(13.2), at(13.2)); j.mayTakeOver(key, at(13.2)) {
+		if j.list(nil, at(13.2), at(13.2)); len(j.condemned(at(13.2))) > 0 {
 			t.Errorf("%s: may be taken over, though it has not expired", name)
 		}
 		due.Lease.Owner = ""
-		if j.list([]session.Due{due}, ttl, at(13.2), at(13.2)); !j.mayTakeOver(key, at(13.2)) {
+		if j.list([]session.Due{due}, at(13.2), at(13.2)); len(j.condemned(at(13.2))) == 0 {
 			t.Errorf("%s: may not be taken over, though it was released", name)
 		}
 	}
@@ -421,13 +425,17 @@ func TestJudgeFindsTheDead(t *testing.T) {
 	if testshare.Soak() {
 		seeds = 500
 	}
-	for _, fault := range []string{"nothing", "clock back"} {
-		t.Run(fault, func(t *testing.T) {
+	for _, c := range []struct {
+		fault string
+		own   time.Duration
+	}{{"nothing", 5 * time.Second}, {"nothing", 30 * time.Second}, {"clock back", 5 * time.Second}, {"clock back", 30 * time.Second}} {
+		t.Run(fmt.Sprint(c.fault, ", ", c.own), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				for seed := range seeds {
 					r := rand.New(rand.NewPCG(seed, 2))
-					trial := newTrial(r, fault)
+					trial := newTrial(r, c.fault)
+					trial.own = c.own
 					dies := 10*time.Second + time.Duration(r.Int64N(int64(20*time.Second)))
 					after := dies
 					if trial.sets != 0 { // what is set back after the death begins to count then

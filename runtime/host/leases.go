@@ -135,17 +135,15 @@ func (h *Host) noteRenewal(t *Turn, began time.Time) {
 	if began.After(t.renewed) { // not a slow one that a later one has overtaken
 		t.renewed = began
 	}
-	h.failed = time.Time{}
 }
 
-// noteFailure notes whether leases have expired, as far as this process can know, because
-// they could not be renewed. It goes on with their turns: only the store knows whether
-// another process has taken them.
+// noteFailure tells who waits for turns if their leases have expired, as far as this process
+// can know, because they could not be renewed. It goes on with the turns: only the store
+// knows whether another process has taken them.
 func (h *Host) noteFailure(turns []*Turn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if slices.ContainsFunc(turns, func(t *Turn) bool { return !h.leased(t) }) {
-		h.failed = time.Now()
 		h.changed.Broadcast()
 	}
 }
@@ -155,18 +153,6 @@ func (h *Host) noteFailure(turns []*Turn) {
 func (h *Host) leased(t *Turn) bool {
 	return elapsed(t.renewed, time.Now()) < h.cfg.LeaseTTL && !t.cancelled()
 }
-
-// recentlyFailed reports whether a lease expired here a moment ago because it could not
-// be renewed. This process would be likely to lose a turn that it takes over now, so
-// for a while the others are given the chance.
-func (h *Host) recentlyFailed() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return !h.failed.IsZero() && time.Since(h.failed) < max(3*h.cfg.Sweep, reassignTime)
-}
-
-// reassignTime is how long a workflow engine may take to ask another process.
-const reassignTime = 3 * time.Second
 
 // LeaseLost reports whether this process works on a run whose lease it has lost, or
 // could not renew in time. A driver that sends heartbeats for effects of the run then

@@ -148,7 +148,7 @@ func (h *Host) deliverWakes(ctx context.Context, wakes *announced) {
 // wakes have to be delivered again, because what they announce has not arrived.
 func (h *Host) deliverAnnounced(ctx context.Context, sessions map[session.Key]bool) (early map[session.Key]bool) {
 	early = map[session.Key]bool{}
-	h.eachWake(ctx, &session.Wake{At: time.Now().Add(-wakeAge)}, func(wake session.Wake) {
+	h.eachWake(ctx, &session.Wake{At: time.Now().Add(-wakeAge)}, always, func(wake session.Wake) {
 		key := session.Key{Tenant: wake.Tenant, ID: wake.SessionID}
 		if sessions[key] && h.deliver(ctx, wake) {
 			early[key] = true

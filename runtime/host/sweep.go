@@ -1,16 +1,13 @@
 package host
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/helixagents/helix/blob"
-	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/session"
 )
 
@@ -20,75 +17,22 @@ const (
 	sweepPage  = 100
 )
 
-// sweep recovers orphaned runs, unless recovery is turned off, and handles streams that
-// were not closed, deadlines, expired sessions and wakes.
-func (h *Host) sweep(ctx context.Context) {
+// sweep handles streams that were not closed, deadlines, expired sessions and wakes. It
+// asks mine before it handles what it has found.
+func (h *Host) sweep(ctx context.Context, mine func() bool) {
 	sessions := h.cfg.Backend.Sessions()
-	h.sweepOrphans(ctx)
-	h.each(ctx, "unclosed streams", sessions.PendingCloses, h.handler.Agents(), h.finishClose)
-	h.each(ctx, "deadlines", sessions.DueDeadlines, nil, h.expireCall) // an agent that is called need not be registered
-	h.each(ctx, "expired sessions", sessions.ExpiredSessions, h.handler.Agents(), h.expireSession)
-	h.sweepWakes(ctx)
+	h.each(ctx, "unclosed streams", sessions.PendingCloses, h.handler.Agents(), mine, h.finishClose)
+	h.each(ctx, "deadlines", sessions.DueDeadlines, nil, mine, h.expireCall) // an agent that is called need not be registered
+	h.each(ctx, "expired sessions", sessions.ExpiredSessions, h.handler.Agents(), mine, h.expireSession)
+	h.eachWake(ctx, nil, mine, func(wake session.Wake) { h.deliver(ctx, wake) })
 }
 
-// recoverers is how many orphaned runs are recovered at the same time.
-const recoverers = 8
-
-// sweepOrphans recovers orphaned runs. Suspects come last, ordered by how often they were
-// lost.
-func (h *Host) sweepOrphans(ctx context.Context) {
-	type suspect struct {
-		session.Due
-		lost int
-	}
-	var (
-		mu       sync.Mutex // guards suspects
-		suspects []suspect
-		working  sync.WaitGroup
-		slots    = make(chan struct{}, recoverers)
-	)
-	h.each(ctx, "expired leases", h.cfg.Backend.Sessions().ExpiredLeases, h.handler.Agents(), func(ctx context.Context, due session.Due) {
-		if !h.mayTakeOver(due) {
-			if due.Stop == session.StopAbort {
-				h.endUnclaimed(ctx, due)
-			}
-			return
-		}
-		if h.intake.full(false) {
-			return
-		}
-		slots <- struct{}{}
-		working.Go(func() {
-			defer func() { <-slots }()
-			loss, err := h.handler.Lost(ctx, due)
-			switch {
-			case err != nil:
-				h.sweepFailed(ctx, "load "+due.ID, err)
-			case loss.Before > 0:
-				mu.Lock()
-				defer mu.Unlock()
-				suspects = append(suspects, suspect{due, loss.Before})
-			default:
-				h.recoverOrphan(ctx, due)
-			}
-		})
-	})
-	working.Wait()
-	slices.SortStableFunc(suspects, func(a, b suspect) int { return cmp.Compare(a.lost, b.lost) })
-	for _, s := range suspects {
-		if h.intake.full(true) {
-			return
-		}
-		h.recoverOrphan(ctx, s.Due)
-	}
-}
-
-// sweeps sweeps at once, so that the runs of the process before this one need not wait,
+// sweeps sweeps at once, so that what the process before this one has left need not wait,
 // and then about once per interval. The interval is random, so that the first of several
 // processes is not always the same.
 func (h *Host) sweeps(ctx context.Context) {
 	if !h.cfg.NoRecovery {
-		h.sweep(ctx)
+		h.sweep(ctx, always)
 	}
 	next := func() time.Duration { return h.cfg.Sweep*3/4 + rand.N(h.cfg.Sweep/2+1) }
 	timer := time.NewTimer(next())
@@ -96,41 +40,32 @@ func (h *Host) sweeps(ctx context.Context) {
 	for {
 		select {
 		case <-timer.C:
-			h.sweepInTurn(ctx)
-			timer.Reset(next())
-		case <-h.intake.again:
-			if retry.Sleep(ctx, againPause) == nil {
-				h.sweepOrphans(ctx)
+			if !h.isClosing() { // else it is left to others
+				h.sweep(ctx, sync.OnceValue(func() bool { return h.acquireSweep(ctx) }))
 			}
+			timer.Reset(next())
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// againPause is how long the sweep waits after a run that was refused may be admitted, so
-// that it finds several at once.
-const againPause = 50 * time.Millisecond
+func always() bool { return true }
 
-// sweepInTurn sweeps unless another process has just done so. Several processes with the
-// same agents then load the store little more than one, and share what they find. The
-// lock is not released but expires, so that no process keeps it from one sweep to the
-// next. A process that is closing takes nothing over, and leaves the sweep to others.
-func (h *Host) sweepInTurn(ctx context.Context) {
-	if h.isClosing() {
-		return
-	}
+// acquireSweep reports whether this process handles what it has found, because no other one
+// has just swept. Several processes with the same agents then load the store little more than
+// one, and share what they find. The lock is not released but expires, so that no process
+// keeps it from one sweep to the next. Nobody takes it while there is nothing to do.
+func (h *Host) acquireSweep(ctx context.Context) bool {
 	name := "sweep/" + h.cfg.Name + "/" + h.handler.AgentSet()
 	if h.cfg.NoRecovery { // it does less than the sweeps of other processes
 		name += "/no-recovery"
 	}
 	_, ours, err := h.cfg.Backend.Locks().TryAcquire(ctx, name, session.NewOwner(h.cfg.Name), max(h.cfg.Sweep/2, 1))
-	switch {
-	case err != nil:
+	if err != nil {
 		h.sweepFailed(ctx, "lock", err)
-	case ours:
-		h.sweep(ctx)
 	}
+	return err == nil && ours
 }
 
 // Bytes of blobs are removed every blobSweep, of at most blobSweepLimit blobs at a time. A
@@ -173,11 +108,12 @@ func (h *Host) isClosing() bool {
 }
 
 // each calls do for what list returns of the given agents, or of all if that is nil, page
-// by page. What is for another process stays on the list, so a sweep that has not seen all
-// of it is continued by the next one. Only the goroutine that sweeps calls it.
+// by page, if mine says that this process handles it. What is for another process stays on
+// the list, so a sweep that has not seen all of it is continued by the next one. Only the
+// goroutine that sweeps calls it.
 func (h *Host) each(
-	ctx context.Context, what string,
-	list func(context.Context, session.SweepRequest) ([]session.Due, error), agents []string, do func(context.Context, session.Due),
+	ctx context.Context, what string, list func(context.Context, session.SweepRequest) ([]session.Due, error), agents []string,
+	mine func() bool, do func(context.Context, session.Due),
 ) {
 	request := session.SweepRequest{Limit: sweepPage, Agents: agents, After: h.sweptTo[what]}
 	defer func() { h.sweptTo[what] = request.After }()
@@ -186,6 +122,9 @@ func (h *Host) each(
 		page, err := list(ctx, request)
 		if err != nil {
 			h.sweepFailed(ctx, what, err)
+			return
+		}
+		if len(page) > 0 && !mine() {
 			return
 		}
 		for _, due := range page {
@@ -220,86 +159,10 @@ func (h *Host) sweepFailed(ctx context.Context, what string, err error) {
 	}
 }
 
-// recoverOrphan has the driver recover an orphaned run, if the run is this runtime's and
-// its agent is registered here.
-func (h *Host) recoverOrphan(ctx context.Context, due session.Due) {
-	if !h.mayTakeOver(due) {
-		return
-	}
-	err := h.driver.Recover(ctx, due)
-	if err != nil && !errors.Is(err, errLater) && !errors.Is(err, session.ErrStale) && !errors.Is(err, session.ErrAlreadyRunning) {
-		h.sweepFailed(ctx, "recover "+due.ID, err)
-	}
-}
-
-// mayTakeOver reports whether this process may take a run over.
-func (h *Host) mayTakeOver(due session.Due) bool {
-	return !h.cfg.NoRecovery && due.Runtime == h.cfg.Name && !h.drives(due.RunID) && h.knows(due.Agent, due.Requires) && !h.recentlyFailed()
-}
-
 // knows reports whether this process can work on the sessions of an agent, with what
 // their runs require. It leaves all others alone.
 func (h *Host) knows(agent string, requires []string) bool {
 	return h.handler.Knows(agent) && h.handler.Supports(requires)
-}
-
-// endUnclaimed ends a run that is to be aborted and that no process has taken over for a
-// while: perhaps no process knows the agent any more.
-func (h *Host) endUnclaimed(ctx context.Context, due session.Due) {
-	if h.drives(due.RunID) || !h.handler.Supports(due.Requires) {
-		return
-	}
-	now, err := h.cfg.Backend.Sessions().Now(ctx)
-	if err == nil && now.Sub(due.At) >= h.unclaimed() {
-		err = h.handler.EndAborted(ctx, due)
-	}
-	if err != nil && !errors.Is(err, session.ErrStale) && !errors.Is(err, session.ErrAlreadyRunning) && !errors.Is(err, session.ErrNotFound) {
-		h.sweepFailed(ctx, "end "+due.ID, err)
-	}
-}
-
-// unclaimed returns how long a lost run is left to processes that can continue it: they
-// also call the agent's hooks.
-func (h *Host) unclaimed() time.Duration { return h.cfg.LeaseTTL }
-
-// endAborted ends a run that is to be aborted and that no process works on.
-func (h *Host) endAborted(ctx context.Context, key session.Key) error {
-	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
-	state, err := sessions.Load(ctx, key.ID)
-	if err != nil {
-		return err
-	}
-	now, err := sessions.Now(ctx)
-	if err != nil {
-		return err
-	}
-	if state.RootID != "" || state.Lease.Live(now) || state.Lease.ExpiresAt.IsZero() {
-		return nil // the process that holds the lease reads the request
-	}
-	run, err := sessions.CurrentRun(ctx, key.ID)
-	if err != nil || run.Status != session.RunRunning {
-		return err
-	}
-	due := session.Due{
-		Key: key, Agent: state.Agent, RunID: run.ID, Runtime: run.Runtime, Requires: run.Requires, Lease: state.Lease, At: state.Lease.ExpiresAt,
-	}
-	if !h.handler.Supports(run.Requires) {
-		return nil // another process has to end it
-	}
-	if state.Status == session.Paused { // no process takes a paused session over
-		swap, err := sessions.SetStatus(ctx, key.ID, session.StatusChange{
-			Expect: []session.Status{session.Paused}, ExpectVersion: state.Version, To: session.Active,
-		})
-		if err != nil || !swap.OK {
-			return err
-		}
-	}
-	if h.mayTakeOver(due) && !h.cfg.NoRecovery {
-		h.recoverSession(ctx, key)
-		return nil
-	}
-	h.endUnclaimed(ctx, due)
-	return nil
 }
 
 // LoadStart returns the workflow start for a run that has to be recovered.

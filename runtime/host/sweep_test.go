@@ -31,7 +31,7 @@ func TestSweepIsContinued(t *testing.T) {
 	}
 	seen := map[int64]int{}
 	sweep := func() (n int) {
-		h.each(t.Context(), "things", list, []string{"cook"}, func(_ context.Context, due session.Due) {
+		h.each(t.Context(), "things", list, []string{"cook"}, always, func(_ context.Context, due session.Due) {
 			seen[due.At.Unix()]++
 			n++
 		})
@@ -54,10 +54,21 @@ func TestSweepIsContinued(t *testing.T) {
 	few := 0
 	one := func(context.Context, session.SweepRequest) ([]session.Due, error) { return make([]session.Due, 1), nil }
 	for range 3 {
-		h.each(t.Context(), "few", one, nil, func(context.Context, session.Due) { few++ })
+		h.each(t.Context(), "few", one, nil, always, func(context.Context, session.Due) { few++ })
 	}
 	if few != 3 {
 		t.Errorf("three sweeps of one thing saw it %d times", few)
+	}
+	asks := 0
+	not := func() bool { asks++; return false }
+	none := func(context.Context, session.SweepRequest) ([]session.Due, error) { return nil, nil }
+	h.each(t.Context(), "nothing", none, nil, not, func(context.Context, session.Due) { few++ })
+	if asks != 0 {
+		t.Error("a sweep that finds nothing asks whether it is its turn")
+	}
+	h.each(t.Context(), "few", one, nil, not, func(context.Context, session.Due) { few++ })
+	if asks != 1 || few != 3 {
+		t.Errorf("a sweep whose turn it is not has asked %d times, and handled %d", asks, few-3)
 	}
 }
 

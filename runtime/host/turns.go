@@ -250,7 +250,7 @@ func (h *Host) drives(runID string) bool {
 	return ok || h.opening[runID]
 }
 
-// open records that a run is about to be driven, until done is called. A sweep does not
+// open records that a run is about to be driven, until done is called. This process does not
 // recover the run meanwhile, however long its start takes, and Shutdown waits.
 func (h *Host) open(runID string) (done func(), err error) {
 	h.mu.Lock()

@@ -35,16 +35,20 @@ func (h *Host) expireSession(ctx context.Context, due session.Due) {
 
 // sweepWakes delivers the wakes that are due.
 func (h *Host) sweepWakes(ctx context.Context) {
-	h.eachWake(ctx, nil, func(wake session.Wake) { h.deliver(ctx, wake) })
+	h.eachWake(ctx, nil, always, func(wake session.Wake) { h.deliver(ctx, wake) })
 }
 
-// eachWake calls do for each wake after the given one.
-func (h *Host) eachWake(ctx context.Context, after *session.Wake, do func(session.Wake)) {
+// eachWake calls do for each wake after the given one, if mine says that this process handles
+// it.
+func (h *Host) eachWake(ctx context.Context, after *session.Wake, mine func() bool, do func(session.Wake)) {
 	request := session.WakeRequest{Limit: sweepPage, After: after}
 	for range sweepPages {
 		page, err := h.cfg.Backend.Sessions().Wakes(ctx, request)
 		if err != nil {
 			h.sweepFailed(ctx, "wakes", err)
+			return
+		}
+		if len(page) > 0 && !mine() {
 			return
 		}
 		for _, wake := range page {

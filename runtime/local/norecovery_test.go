@@ -2,6 +2,7 @@ package local_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -15,6 +16,10 @@ import (
 // A process that takes no runs over still handles deadlines and expired sessions.
 func TestNoRecovery(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, testNoRecovery)
+}
+
+func testNoRecovery(t *testing.T) {
 	db := memory.New(memory.Config{})
 	defer db.Close()
 	ask := helix.Tool{Name: "ask", Description: "Ask the user.", Deadline: 50 * time.Millisecond, Execute: helix.OnClient[struct{}]()}

@@ -26,8 +26,8 @@ type driver struct {
 	noWorker bool
 }
 
-// startTimeout is how long the start of a workflow may take. A sweep recovers a turn
-// whose workflow was not started.
+// startTimeout is how long the start of a workflow may take. A turn whose workflow was not
+// started is recovered.
 const startTimeout = 10 * time.Second
 
 // memoRun is the key of the memo that has the id of the run which a workflow drives.

@@ -47,5 +47,25 @@ func (b *Backend) renewLease(held *session.Held, expires time.Time) (out session
 	return out
 }
 
+// ProbeLeases implements [store.Backend].
+func (b *Backend) ProbeLeases(ctx context.Context, leases []session.Held) []error {
+	out := make([]error, len(leases))
+	if err := b.lock(ctx); err != nil {
+		for i := range out {
+			out[i] = err
+		}
+		return out
+	}
+	defer b.mu.Unlock()
+	for i, held := range leases {
+		if rec := b.find(cmp.Or(held.Tenant, session.DefaultTenant), held.ID); rec == nil {
+			out[i] = session.NotFound(held.ID)
+		} else {
+			out[i] = rec.state.CheckFence(held.Fence)
+		}
+	}
+	return out
+}
+
 // Signals implements [store.Backend].
 func (b *Backend) Signals(notify func(session.Signal)) (stop func()) { return b.signals.Listen(notify) }

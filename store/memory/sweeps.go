@@ -155,7 +155,7 @@ func (s *sessions) sweep(
 		return nil, err
 	}
 	defer s.b.mu.RUnlock()
-	now := s.b.now()
+	now := s.b.now().Add(request.Ahead)
 	found := []session.Due{}
 	for rec := range s.b.due.of(kind) {
 		found = collect(rec, now, found)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 )
 
 const (
+	// A negative time leaves the ends of leases as they are, and writes them all the same.
 	// A row that another transaction has locked is skipped: a renewal that waited for
 	// one would make all others wait. For a member of a tree, the next renewal has to do.
 	// The members of a tree follow their root only if its lease was renewed, which the
@@ -32,7 +34,8 @@ members AS (
 ),
 renewed AS (
     UPDATE helix.sessions s
-    SET lease_until = CASE WHEN $5::bigint > 0 THEN coalesce($6::timestamptz, clock_timestamp()) + $5 * interval '1 microsecond' END
+    SET lease_until = CASE WHEN $5::bigint > 0 THEN coalesce($6::timestamptz, clock_timestamp()) + $5 * interval '1 microsecond'
+                           WHEN $5 < 0 THEN s.lease_until END
     FROM (SELECT number, at, true AS root FROM held UNION ALL SELECT number, at, false FROM members) x
     WHERE s.number = x.number
     RETURNING x.at, x.root, CASE WHEN s.run_status = 'running' THEN s.current_run ELSE '' END AS run, s.stop_kind, s.stop_reason, s.stop_at
@@ -100,6 +103,35 @@ func (b *Backend) RenewLeases(ctx context.Context, leases []session.Held, ttl ti
 	}
 	return out
 }
+
+// ProbeLeases implements [store.Backend], with the statement that renews leases.
+func (b *Backend) ProbeLeases(ctx context.Context, leases []session.Held) []error {
+	out := make([]error, len(leases))
+	if len(leases) == 0 {
+		return out
+	}
+	args := append(columnsOf(leases), int64(-1), b.clock())
+	written := func(rows pgx.Rows) error {
+		var at int
+		if err := rows.Scan(&at, nil, nil, nil, nil); err != nil {
+			return err
+		}
+		out[at-1] = nil
+		return nil
+	}
+	err := b.repeat(ctx, "probe leases", func() error {
+		for i := range out {
+			out[i] = errNotWritten
+		}
+		return b.sendOn(ctx, b.leasePool, part{query: b.sql(renewLeases), args: args, row: written})
+	})
+	if err != nil {
+		return slices.Repeat([]error{err}, len(leases))
+	}
+	return out
+}
+
+var errNotWritten = session.ErrUnavailable.WithMessage("the lease is another one's, or the session's row is locked")
 
 // columnsOf returns leases as parameters of a statement.
 func columnsOf(leases []session.Held) []any {

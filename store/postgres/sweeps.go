@@ -25,12 +25,13 @@ SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.run_requires, s.
 	// The planner takes it that a number of its own is hardly ever 0. With a plain condition it believes that few are wanted,
 	// and reads and sorts all that is due.
 	wanted = `
-  AND CASE WHEN $7::text[] IS NULL OR s.agent = ANY ($7) OR s.run_status = 'running' AND s.stop_kind = 'abort' THEN 1 ELSE 0 END <> 0`
+  AND CASE WHEN ($7::text[] IS NULL OR s.agent = ANY ($7)) AND $9::text IN ('', s.run_runtime)
+      OR s.run_status = 'running' AND s.stop_kind = 'abort' THEN 1 ELSE 0 END <> 0`
 
 	sweepDeadlines = dueColumns + `p.deadline, p.call_id
 FROM helix.pending p JOIN helix.sessions s ON s.number = p.session
 WHERE p.state = 'waiting' AND p.deadline IS NOT NULL AND s.status <> 'paused'
-  AND p.deadline <= coalesce($1::timestamptz, statement_timestamp())
+  AND p.deadline <= coalesce($1::timestamptz, statement_timestamp()) + $8::bigint * interval '1 microsecond'
   AND (p.deadline, p.tenant, p.session_id, p.call_id) > ($2::timestamptz, $3::text, $4::text, $5::text)` + wanted + `
 ORDER BY p.deadline, p.tenant, p.session_id, p.call_id
 LIMIT $6`
@@ -38,7 +39,7 @@ LIMIT $6`
 	sweepLeases = dueColumns + `s.lease_until, ''
 FROM helix.sessions s
 WHERE s.lease_until IS NOT NULL AND s.run_status = 'running' AND s.root_id = '' AND s.status <> 'paused'
-  AND s.lease_until <= coalesce($1::timestamptz, statement_timestamp())
+  AND s.lease_until <= coalesce($1::timestamptz, statement_timestamp()) + $8::bigint * interval '1 microsecond'
   AND (s.lease_until, s.tenant, s.id) > ($2::timestamptz, $3::text, $4::text) AND $5::text IS NOT NULL` + wanted + `
 ORDER BY s.lease_until, s.tenant, s.id
 LIMIT $6`
@@ -46,7 +47,7 @@ LIMIT $6`
 	sweepExpired = dueColumns + `s.expires_at, ''
 FROM helix.sessions s
 WHERE s.expires_at IS NOT NULL AND s.status IN ('active', 'interrupted')
-  AND s.expires_at <= coalesce($1::timestamptz, statement_timestamp())
+  AND s.expires_at <= coalesce($1::timestamptz, statement_timestamp()) + $8::bigint * interval '1 microsecond'
   AND (s.expires_at, s.tenant, s.id) > ($2::timestamptz, $3::text, $4::text) AND $5::text IS NOT NULL` + wanted + `
 ORDER BY s.expires_at, s.tenant, s.id
 LIMIT $6`
@@ -54,7 +55,7 @@ LIMIT $6`
 	sweepPendingCloses = dueColumns + `s.close_owed_at, ''
 FROM helix.sessions s
 WHERE s.close_owed_at IS NOT NULL AND s.run_status <> 'running'
-  AND s.close_owed_at <= coalesce($1::timestamptz, statement_timestamp())
+  AND s.close_owed_at <= coalesce($1::timestamptz, statement_timestamp()) + $8::bigint * interval '1 microsecond'
   AND (s.close_owed_at, s.tenant, s.id) > ($2::timestamptz, $3::text, $4::text) AND $5::text IS NOT NULL` + wanted + `
 ORDER BY s.close_owed_at, s.tenant, s.id
 LIMIT $6`
@@ -82,7 +83,7 @@ func (s *sessions) sweep(ctx context.Context, name, query string, request sessio
 		due.Requires = stored.SplitNames(requires)
 		out = append(out, due)
 		return err
-	}, query, s.b.clock(), behind(after.At), after.Tenant, after.ID, after.CallID, request.Size(), request.Agents)
+	}, query, s.b.clock(), behind(after.At), after.Tenant, after.ID, after.CallID, request.Size(), request.Agents, request.Ahead.Microseconds(), request.Runtime)
 	return out, err
 }
 

@@ -58,6 +58,35 @@ func (b *Backend) RenewLeases(ctx context.Context, leases []session.Held, ttl ti
 	return out
 }
 
+// ProbeLeases implements [store.Backend], in one round trip to each node.
+func (b *Backend) ProbeLeases(ctx context.Context, leases []session.Held) []error {
+	const verb = "probe leases"
+	out, runs := make([]error, len(leases)), make([]*run, len(leases))
+	if len(leases) == 0 {
+		return out
+	}
+	err := b.begin(ctx, verb)
+	for i, held := range leases {
+		w := &batch{}
+		w.do("fence", "", held.Owner, held.Epoch)
+		w.do("rewrite", "")
+		runs[i] = (&sessions{b, orDefault(held.Tenant)}).writing(held.ID, "", w)
+		out[i] = err
+	}
+	if err != nil {
+		return out
+	}
+	b.evalSlots(ctx, runs)
+	for i, held := range leases {
+		_, err := (&sessions{b, orDefault(held.Tenant)}).outcome(held.ID, what(held.ID, verb), runs[i])
+		if refused, is := errors.AsType[*refusal](err); is {
+			err = refused.domain(held.ID)
+		}
+		out[i] = err
+	}
+	return out
+}
+
 // script returns the script that renews the lease. Without force it refuses to let the
 // lease end sooner.
 func (r *renewal) script(ttl time.Duration, force string) *run {

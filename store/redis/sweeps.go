@@ -153,6 +153,7 @@ func (s *sessions) sweep(
 	if err != nil {
 		return nil, err
 	}
+	now = now.Add(request.Ahead)
 	w := &sweep[session.Due]{
 		b: s.b, index: index, name: name, from: "-inf", to: micros(now), after: request.After,
 		time:  func(d *session.Due) time.Time { return d.At },

@@ -249,6 +249,11 @@ func (b *Backend) RenewLeases(ctx context.Context, leases []session.Held, ttl ti
 	return b.lite.RenewLeases(ctx, leases, ttl)
 }
 
+// ProbeLeases implements [store.Backend], in one transaction.
+func (b *Backend) ProbeLeases(ctx context.Context, leases []session.Held) []error {
+	return b.lite.ProbeLeases(ctx, leases)
+}
+
 // Signals implements [store.Backend].
 func (b *Backend) Signals(notify func(session.Signal)) (stop func()) {
 	return b.watch.signals.Listen(notify)

@@ -36,6 +36,7 @@ type Faults struct {
 
 	mu     sync.Mutex
 	decide func(Op) When
+	blind  func() bool // whether reads fail
 	failed error
 	cut    bool
 	log    []Op
@@ -135,6 +136,13 @@ func (f *Faults) Fail(decide func(Op) When) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.decide = decide
+}
+
+// FailReads sets the function that decides which reads fail; nil lets all pass.
+func (f *Faults) FailReads(decide func() bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.blind = decide
 }
 
 // FailWith sets the error of injected faults. The default is
@@ -241,9 +249,15 @@ func effect(f *Faults, name, tenant, id string, do func() error) error {
 
 // read performs a read, unless the store is cut off.
 func read[V any](f *Faults, do func() (V, error)) (V, error) {
+	var none V
 	if err := f.alive(); err != nil {
-		var none V
 		return none, err
+	}
+	f.mu.Lock()
+	blind, failed := f.blind, f.failed
+	f.mu.Unlock()
+	if blind != nil && blind() {
+		return none, failed
 	}
 	return do()
 }
@@ -382,6 +396,20 @@ func (f *Faults) closeInPart(ctx context.Context, c *store.CloseRun, made, all i
 		part.End, part.Failure = nil, nil
 	}
 	return part.CloseStream(ctx, f.inner.Streams().Tenant(c.Tenant))
+}
+
+// ProbeLeases implements [store.Backend]. It is one write, of the first session.
+func (f *Faults) ProbeLeases(ctx context.Context, leases []session.Held) []error {
+	if len(leases) == 0 {
+		return nil
+	}
+	out, err := write(f, "ProbeLeases", leases[0].Tenant, leases[0].ID, func() ([]error, error) {
+		return f.inner.ProbeLeases(ctx, leases), nil
+	})
+	if err != nil {
+		return slices.Repeat([]error{err}, len(leases))
+	}
+	return out
 }
 
 // RenewLeases implements [store.Backend]. It is one write, of the first session.

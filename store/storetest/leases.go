@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/helixagents/helix/session"
@@ -18,6 +20,7 @@ func leaseCases() []testCase {
 		{"take-over-force", "force takes over a live lease, by epoch", 0, takeOverForce},
 		{"take-over-refused", "a takeover of another run, an ended run, an older epoch or a paused session is refused", clock, takeOverRefused},
 		{"take-over-released", "a run whose lease was released can be taken over at once", 0, takeOverReleased},
+		{"take-over-seen", "a lease that is taken over as it was seen is taken, expired or not, unless it was renewed since", clock, takeOverSeen},
 		{"attempts", "attempts count takeovers without progress and restart after progress", 0, takeOverAttempts},
 		{"attempts-released", "taking over a run whose lease was released does not count as an attempt", 0, takeOverReleasedAttempts},
 		{"renew", "renewing extends the lease, counted from now, and does not change the version", clock, renew},
@@ -25,6 +28,7 @@ func leaseCases() []testCase {
 		{"renew-lost", "renewing a lost lease is stale", clock, renewLost},
 		{"renew-many", "leases of several tenants are renewed together, whatever becomes of the others", clock, renewMany},
 		{"renew-stops", "renewing a lease reports the stops that were requested in its tree", 0, renewStops},
+		{"probe", "probing leases of several tenants reports which could be renewed, and changes nothing", clock, probeLeases},
 		{"close", "closing a run releases the lease", 0, closeRun},
 		{"close-unsettled", "closing a run without settling the stream keeps the close pending", 0, closeUnsettled},
 		{"close-running", "closing a running root releases all leases of its tree with the same owner, and no others", dated, closeTree},
@@ -348,6 +352,73 @@ func renewMany(t *bed) {
 	}
 	t.tenant = tenant
 	equal(t, "results of nothing", len(t.Backend.RenewLeases(t.Context(), nil, time.Hour)), 0)
+}
+
+func takeOverSeen(t *bed) {
+	for _, past := range []bool{false, true} {
+		kept, taken := t.brief(fmt.Sprint("kept-", past)), t.brief(fmt.Sprint("taken-", past))
+		seen := map[*turn]time.Time{kept: t.load(kept.id).Lease.ExpiresAt, taken: t.load(taken.id).Lease.ExpiresAt}
+		if past {
+			t.pass(2 * t.ttl())
+		}
+		request := func(r *turn) *session.TakeOver {
+			take := r.takeOver("other")
+			take.Expires = seen[r]
+			return take
+		}
+		t.pass(2 * time.Millisecond)
+		t.ok(t.renew(kept.id, kept.fence, t.ttl()), "renew")
+		if past {
+			t.pass(2 * t.ttl())
+		}
+		t.unchanged(kept.id, func() {
+			_, err := t.store().TakeOver(t.Context(), request(kept))
+			t.conflict(err, session.ErrAlreadyRunning, t.load(kept.id), "take over a lease that was renewed")
+		})
+		_, err := t.store().TakeOver(t.Context(), request(taken))
+		t.ok(err, "take over a lease as it was seen")
+		_, err = t.store().TakeOver(t.Context(), request(taken))
+		t.refused(err, session.ErrStale, "take it over again")
+		forced := request(kept)
+		forced.Force = true
+		_, err = t.store().TakeOver(t.Context(), forced)
+		t.ok(err, "take over a lease that was renewed, with force")
+	}
+}
+
+func probeLeases(t *bed) {
+	lost, kept, gone := t.brief("lost"), t.brief("kept"), t.brief("gone")
+	t.pass(2 * t.ttl())
+	_, err := t.store().TakeOver(t.Context(), lost.takeOver("other"))
+	t.ok(err, "take over")
+	t.ok(t.store().CloseRun(t.Context(), "gone", gone.fence, false), "close run")
+	tenant := t.tenant
+	t.tenant = tenant + "-other"
+	foreign := t.brief("kept")
+	t.tenant = tenant
+	var out []error
+	t.unchanged("lost", func() {
+		t.unchanged("kept", func() {
+			out = t.Backend.ProbeLeases(t.Context(), []session.Held{
+				{Key: session.Key{Tenant: tenant, ID: "lost"}, Fence: lost.fence},
+				{Key: session.Key{Tenant: tenant, ID: "nobody"}, Fence: kept.fence},
+				{Key: session.Key{Tenant: tenant, ID: "kept"}, Fence: kept.fence},
+				{Key: session.Key{Tenant: tenant, ID: "kept"}},
+				{Key: session.Key{Tenant: tenant + "-other", ID: "kept"}, Fence: foreign.fence},
+				{Key: session.Key{Tenant: tenant, ID: "gone"}, Fence: gone.fence},
+			})
+		})
+	})
+	equal(t, "results", len(out), 6)
+	for i, could := range []bool{false, false, true, false, true, false} {
+		if (out[i] == nil) != could {
+			t.Fatalf("lease %d: got %v, could be renewed: %t", i, out[i], could)
+		}
+	}
+	equal(t, "results of nothing", len(t.Backend.ProbeLeases(t.Context(), nil)), 0)
+	if due := t.due("ExpiredLeases", t.leases); !slices.ContainsFunc(due, func(d session.Due) bool { return d.ID == "kept" }) {
+		t.Fatalf("a lease that was probed has not expired any more: %v", keys(due))
+	}
 }
 
 func renewStops(t *bed) {

@@ -23,6 +23,7 @@ func raceCases() []testCase {
 		{"commit-same", "a commit delivered many times is applied once, and all deliveries succeed", second, raceCommitSame},
 		{"take-over", "of many takeovers exactly one succeeds", clock | second, raceTakeOver},
 		{"take-over-commit", "a takeover against the old holder's commits: commits before it are applied, none after", clock | second, raceTakeOverCommit},
+		{"take-over-renew", "a takeover of a lease as it was seen against its renewal: one of them succeeds, or the renewal came first", clock | second, raceTakeOverRenew},
 		{"claim", "of many claims of one call exactly one is fresh", second, raceClaim},
 		{"settle", "of many results of one call the first is kept, and all callers get it", second, raceSettle},
 		{"submit", "of many answers to one call exactly one is accepted", second, raceSubmit},
@@ -239,6 +240,35 @@ func raceTakeOverCommit(t *bed) {
 	equal(t, "owner", state.Lease.Owner, "taker")
 	r.fence, r.version = taken.Lease.Fence(), state.Version
 	r.commit(session.Change{})
+}
+
+func raceTakeOverRenew(t *bed) {
+	for round := range 10 {
+		r := t.brief(fmt.Sprint("a-", round))
+		take := r.takeOver("taker")
+		take.Expires = t.load(r.id).Lease.ExpiresAt
+		t.pass(2 * t.ttl())
+		var renewed error
+		errs := t.race(2, func(ctx context.Context, s session.Store, i int) error {
+			if i == 0 {
+				_, err := s.TakeOver(ctx, take)
+				return err
+			}
+			renewed = t.renewAt(ctx, t.Backend, r.id, r.fence, time.Hour)
+			return nil
+		})
+		state := t.load(r.id)
+		switch {
+		case errs[0] == nil && renewed != nil:
+			t.refused(renewed, session.ErrStale, "a renewal after the takeover")
+			equal(t, "owner", state.Lease.Owner, "taker")
+		case renewed == nil && errs[0] != nil:
+			t.refused(errs[0], session.ErrAlreadyRunning, "a takeover after the renewal")
+			equal(t, "owner", state.Lease.Owner, r.fence.Owner)
+		default:
+			t.Fatalf("round %d: the takeover: %v; the renewal: %v", round, errs[0], renewed)
+		}
+	}
 }
 
 func raceClaim(t *bed) {

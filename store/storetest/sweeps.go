@@ -23,6 +23,7 @@ func sweepCases() []testCase {
 		{"closes", "pending closes are listed until they are settled", 0, owedCloses},
 		{"tenants", "sweeps span all tenants, whichever the store is scoped to", alone | clock, sweepTenants},
 		{"agents", "a sweep lists the sessions of the agents that are wanted, and what is to be aborted of any agent", clock, sweepAgents},
+		{"ahead", "a sweep that looks ahead also lists what is due soon", clock, sweepAhead},
 		{"limit", "a sweep lists no more than the limit, the longest due first", alone | clock, sweepLimit},
 		{"limit-default", "a sweep without a limit lists 100", alone | dated, sweepDefault},
 		{"pages", "a sweep continues after an entry, by time, tenant, session and call, without repetitions or omissions", alone | clock, sweepPages},
@@ -330,6 +331,41 @@ func sweepTenants(t *bed) {
 	}
 }
 
+func sweepAhead(t *bed) {
+	soon, later := t.now().Add(t.ttl()), t.now().Add(t.ttl()+30*time.Minute)
+	for id, at := range map[string]time.Time{"soon": soon, "later": later} {
+		t.create(id+"/expires", func(s *session.State) { s.ExpiresAt = at })
+		t.create(id + "/asks")
+		r, change := t.start(id+"/asks", "run-1"), outcome(session.RunSuspendedClientTool)
+		change.Pending = []session.Pending{due("p1", at)}
+		r.commit(change)
+		t.create(id + "/runs")
+		start := t.startOf(id+"/runs", "run-1")
+		start.TTL = max(at.Sub(t.now()), time.Millisecond)
+		t.begin(start)
+	}
+	t.pass(2 * t.ttl())
+	for what, list := range map[string]sweep{"expires": t.sessions, "asks": t.deadlines, "runs": t.leases} {
+		for ahead, want := range map[time.Duration][]string{0: {"soon/" + what}, time.Second: {"soon/" + what}, time.Hour: {"soon/" + what, "later/" + what}} {
+			page, err := list(session.SweepRequest{Limit: everythingDue, Ahead: ahead})
+			t.ok(err, what)
+			var got []string
+			for _, d := range page {
+				if d.Tenant == t.tenant {
+					got = append(got, d.ID)
+				}
+			}
+			equal(t, fmt.Sprint(what, " within ", ahead), strings.Join(got, " "), strings.Join(want, " "))
+		}
+		page, err := list(session.SweepRequest{Limit: everythingDue, Ahead: time.Hour, After: &session.Due{At: t.now().Add(time.Second)}})
+		t.ok(err, what)
+		page = slices.DeleteFunc(page, func(d session.Due) bool { return d.Tenant != t.tenant })
+		if got := keys(page); len(got) != 1 || !strings.HasPrefix(got[0], "later/"+what) {
+			t.Fatalf("%s after the next second: %v", what, got)
+		}
+	}
+}
+
 func sweepAgents(t *bed) {
 	soon := t.now().Add(t.ttl())
 	for _, agent := range []string{"cook", "waiter", "gone"} {
@@ -394,6 +430,14 @@ func sweepAgents(t *bed) {
 			slices.Sort(got)
 			sameJSON(t, fmt.Sprintf("%s of %q", what, c.agents), got, want)
 		}
+	}
+	for runtime, want := range map[string][]string{"test": {"cook/runs/0", "cook/runs/1", "cook/runs/2"}, "other": {"cook/runs/2"}} {
+		page, err := t.leases(session.SweepRequest{Limit: everythingDue, Agents: []string{"cook"}, Runtime: runtime})
+		t.ok(err, "ExpiredLeases")
+		page = slices.DeleteFunc(page, func(d session.Due) bool { return d.Tenant != t.tenant || d.Agent != "cook" })
+		got := keys(page)
+		slices.Sort(got)
+		sameJSON(t, "runs of the runtime "+runtime, got, want)
 	}
 }
 

@@ -177,7 +177,7 @@ func (s *sessions) sweep(
 		return nil, err
 	}
 	defer s.b.mu.Unlock()
-	now, found := s.b.now(), []session.Due{}
+	now, found := s.b.now().Add(request.Ahead), []session.Due{}
 	for _, rec := range s.b.sessions {
 		found = append(found, due(rec, now)...)
 	}

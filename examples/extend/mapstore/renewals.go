@@ -38,6 +38,28 @@ func (b *Backend) RenewLeases(ctx context.Context, leases []session.Held, ttl ti
 	return out
 }
 
+// ProbeLeases implements [store.Backend]. A database makes a write to the row of each
+// session, so that it fails where a renewal would.
+func (b *Backend) ProbeLeases(ctx context.Context, leases []session.Held) []error {
+	out := make([]error, len(leases))
+	err := b.lock(ctx)
+	if err == nil {
+		defer b.mu.Unlock()
+	}
+	for i, held := range leases {
+		if out[i] = err; err != nil {
+			continue
+		}
+		s := &sessions{b, tenantOr(held.Tenant)}
+		if rec := b.sessions[s.key(held.ID)]; rec == nil {
+			out[i] = session.NotFound(held.ID)
+		} else {
+			out[i] = rec.state.CheckFence(held.Fence)
+		}
+	}
+	return out
+}
+
 // listener is somebody who listens for signals.
 type listener struct{ notify func(session.Signal) }
 

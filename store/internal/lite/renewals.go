@@ -3,6 +3,7 @@ package lite
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/helixagents/helix/session"
@@ -12,6 +13,10 @@ const (
 	renewTree = `
 UPDATE sessions INDEXED BY sessions_by_owner SET lease_until = ?
 WHERE tenant = ? AND root_id = ? AND root_id <> '' AND owner = ? AND owner <> ''`
+
+	// SQLite writes no page whose content stays as it is.
+	changeEpoch = `
+UPDATE sessions SET epoch = epoch + ? WHERE tenant = ? AND id = ?`
 
 	selectTreeStops = `
 SELECT x.run_id, x.kind, x.reason, x.at
@@ -90,6 +95,42 @@ func (s *sessions) renew(t *Tx, id string, fence session.Fence, expires time.Tim
 		}
 	}
 	return stops, nil, s.writeCold(t, h)
+}
+
+// ProbeLeases writes to the database in one transaction, if one of the leases exists.
+func (b *Backend) ProbeLeases(ctx context.Context, leases []session.Held) (out []error) {
+	if len(leases) == 0 {
+		return nil
+	}
+	err := b.Write(ctx, "probe leases", func(t *Tx) error {
+		out = make([]error, len(leases))
+		written := false
+		for i, held := range leases {
+			s := &sessions{b, cmp.Or(held.Tenant, session.DefaultTenant)}
+			h, err := s.find(t, held.ID)
+			if err != nil {
+				return err
+			}
+			if h == nil {
+				out[i] = session.NotFound(held.ID)
+				continue
+			}
+			if out[i] = h.CheckFence(held.Fence); out[i] != nil || written {
+				continue
+			}
+			for _, by := range []int{1, -1} {
+				if _, err := t.Exec(changeEpoch, by, s.tenant, held.ID); err != nil {
+					return err
+				}
+			}
+			written = true
+		}
+		return nil
+	})
+	if err != nil {
+		return slices.Repeat([]error{err}, len(leases))
+	}
+	return out
 }
 
 // maxSignals is how many stops and wakes a process looks at when another process has

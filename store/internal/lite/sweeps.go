@@ -19,7 +19,7 @@ const (
 LEFT JOIN stops x ON x.tenant = s.tenant AND x.session_id = s.id AND x.run_id = s.current_run AND s.run_status = 'running'`
 
 	wanted = `
-  AND (? IS NULL OR s.agent IN (SELECT value FROM json_each(?)) OR x.kind = 'abort')`
+  AND ((? IS NULL OR s.agent IN (SELECT value FROM json_each(?))) AND ? IN ('', s.run_runtime) OR x.kind = 'abort')`
 
 	sweepDeadlines = `
 SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.run_requires, s.owner, s.epoch, s.lease_until, coalesce(x.kind, ''), p.deadline, p.call_id
@@ -76,8 +76,8 @@ func (s *sessions) sweep(ctx context.Context, name, query string, request sessio
 		agents = string(names)
 	}
 	err = s.b.Read(ctx, name, func(c Conn) error {
-		for r, err := range c.Query(query, s.b.Now(),
-			behind(after.At), after.Tenant, after.ID, after.CallID, agents, agents, request.Size()) {
+		for r, err := range c.Query(query, s.b.Now().Add(request.Ahead),
+			behind(after.At), after.Tenant, after.ID, after.CallID, agents, agents, request.Runtime, request.Size()) {
 			if err != nil {
 				return err
 			}

@@ -701,6 +701,9 @@ effect.renew = function(first)
   results[#results + 1] = H.rstatus == 'running' and H.run or ''
 end
 
+-- writes what a renewal writes, and leaves it as it is
+effect.rewrite = function() put('lease', H.lease) end
+
 -- root, owner, until: a member of a tree follows its root
 effect.follow = function(first)
   if H.root == A[first] and H.owner == A[first + 1] and H.owner ~= '' then put('lease', A[first + 2]) end
