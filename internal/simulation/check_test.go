@@ -131,7 +131,7 @@ func (w *world) checkResult(id string, p *session.Part) {
 		w.fail("%s: %s has a result and was never started", id, key)
 	case code == session.CodeToolOutcome && !again:
 		w.count("unknown outcomes")
-		if w.calm && len(starts) > 0 && starts[0].by.alive.Load() {
+		if w.steady && len(starts) > 0 && starts[0].by.alive.Load() {
 			w.fail("%s: the outcome of %s is unknown, though %s lives", id, key, starts[0].by)
 		}
 	case code == session.CodeToolDenied && waits:
@@ -211,7 +211,7 @@ func (w *world) checkStops(ctx context.Context) {
 
 // checkWork checks that two processes did not work on a session at the same time, where no fault excuses that.
 func (w *world) checkWork() {
-	if !w.calm {
+	if !w.steady {
 		return
 	}
 	for id, uses := range w.asked {

@@ -39,6 +39,11 @@ func (w *world) start(place, life int) *process {
 	p.agents = p.newAgents()
 	p.faults = storetest.NewFaults(w.backend)
 	p.faults.Fail(p.decide)
+	p.faults.FailReads(func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.weather.dark
+	})
 	rt, err := local.New(helix.RuntimeOptions{
 		Backend: p.faults, Agents: []*helix.Agent{p.agents["clerk"], p.agents["helper"]},
 		Logger: slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: untimed})),

@@ -70,7 +70,7 @@ func simulate(t *testing.T, seed uint64) {
 // live lets people and processes work until all is done.
 func (w *world) live() {
 	r := w.random("world", 0)
-	w.calm = w.seed%3 == 0 // others excuse what a slow process may do
+	w.calm, w.steady = w.seed%3 == 0, w.seed%3 != 1 // others excuse what a process that was stopped may do
 	for place := range 2 + r.IntN(3) {
 		w.start(place, 0)
 	}
@@ -106,7 +106,7 @@ func (w *world) report() {
 	for _, what := range slices.Sorted(maps.Keys(w.counts)) {
 		counts = append(counts, fmt.Sprintf("%d %s", w.counts[what], what))
 	}
-	w.t.Logf("calm: %t; %s", w.calm, strings.Join(counts, ", "))
+	w.t.Logf("calm: %t, steady: %t; %s", w.calm, w.steady, strings.Join(counts, ", "))
 	if len(w.broken) == 0 && !w.t.Failed() {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 // weather is what the store does to everybody.
 type weather struct {
 	away bool          // nothing is written
+	dark bool          // nothing is read
 	slow time.Duration // a write takes up to so long
 	lost float64       // the share of writes whose reply is lost; as many are not made
 }
@@ -44,7 +45,11 @@ func (w *world) disturb(r *rand.Rand, repairs *sync.WaitGroup) {
 	if w.calm {
 		kinds = 5
 	}
-	switch kind := r.IntN(kinds); {
+	kind := r.IntN(kinds)
+	if w.steady && kind >= 5 && kind < 7 {
+		kind += 2
+	}
+	switch {
 	case p == nil:
 	case kind < 4: // killed
 		w.count("kills")
@@ -66,8 +71,9 @@ func (w *world) disturb(r *rand.Rand, repairs *sync.WaitGroup) {
 		})
 	case kind < 9:
 		w.count("outages")
-		w.setWeather(weather{away: true})
-		w.note("the store is away for %s", wait)
+		dark := r.IntN(2) == 0
+		w.setWeather(weather{away: true, dark: dark})
+		w.note("the store is away for %s, also for reads: %t", wait, dark)
 		later(func() { w.setWeather(weather{}) })
 	case kind < 10:
 		w.count("slow times")

@@ -22,6 +22,7 @@ type world struct {
 	began   time.Time
 	length  time.Duration // of the time with faults
 	calm    bool          // the only fault is that processes end
+	steady  bool          // no process is stopped for a while: one that lives keeps its runs, whatever the store does
 	backend store.Backend // without faults
 	clock   atomic.Int64  // how far the store's clock is ahead
 	setBack atomic.Int64  // by how much the clock was set back, in all
