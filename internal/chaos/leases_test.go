@@ -12,10 +12,11 @@ import (
 	"github.com/helixagents/helix/store"
 )
 
-// A process that lives keeps its leases, however slow the machine is. When one is killed or
-// stopped, the test ends them.
+// A process that lives keeps its leases, however slow the machine is ([runtimetest.KeepLeases]).
+// When one is killed or stopped, the test ends them. They are short, because another process has to
+// reach the store for as long before it takes a run over.
 const (
-	lease     = 30 * time.Second
+	lease     = time.Second
 	heartbeat = 100 * time.Millisecond // for a process that has to find out what it has lost
 	sweep     = 60 * time.Millisecond
 	moment    = time.Millisecond

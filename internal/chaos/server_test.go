@@ -15,6 +15,7 @@ import (
 	"github.com/helixagents/helix/internal/faultproxy"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/internal/testshare"
+	"github.com/helixagents/helix/runtime/runtimetest"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/sqlite"
 )
@@ -66,14 +67,19 @@ func through(t *testing.T, s *testserver.Server, p *faultproxy.Proxy) string {
 	return u.String()
 }
 
-// opener opens the backend at an address. A SQLite file does not wait for the disk, because no test
-// simulates a loss of power.
+// opener opens the backend at an address, for processes that keep their leases. A SQLite file does
+// not wait for the disk, because no test simulates a loss of power.
 func opener(address string) func() (store.Backend, error) {
-	return func() (store.Backend, error) {
+	return func() (db store.Backend, err error) {
 		if path, ok := strings.CutPrefix(address, "sqlite:"); ok {
-			return sqlite.OpenConfig(sqlite.Config{Path: path, Synchronous: "OFF"})
+			db, err = sqlite.OpenConfig(sqlite.Config{Path: path, Synchronous: "OFF"})
+		} else {
+			db, err = backend.OpenWithin(eventually.Patience, address, nil)
 		}
-		return backend.OpenWithin(eventually.Patience, address, nil)
+		if err != nil {
+			return nil, err
+		}
+		return runtimetest.KeepLeases(db), nil
 	}
 }
 
