@@ -486,7 +486,7 @@ type DBOS struct {
 	// lower-case letters, digits, dashes and underscores. Defaults to helix.
 	Prefix string `yaml:"prefix"`
 	// An id that is unique among running processes, such as ${HOSTNAME}. A process that
-	// starts with the id of a dead one continues its turns 5s later, whatever leaseTTL is;
+	// starts with the id of a dead one continues its turns at most 5s later, whatever leaseTTL is;
 	// other processes continue them when their leases have expired. Defaults to a new id at
 	// every start.
 	ExecutorID string `yaml:"executorId"`

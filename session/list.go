@@ -231,7 +231,8 @@ type SweepRequest struct {
 	// After is the last entry of the previous page: the page has entries that compare
 	// as greater.
 	After *Due
-	// Ahead also lists what becomes due so soon.
+	// Ahead also lists what becomes due so soon, which may be years, or, if it is negative,
+	// only what has been due for so long.
 	Ahead time.Duration
 	// Agents, if it is not nil, are the agents whose sessions are wanted, and Runtime, if it
 	// is not empty, the runtime of their current runs. Runs that are to be aborted are wanted

@@ -46,7 +46,8 @@ type Backend interface {
 	// ProbeLeases reports of leases whether they could be renewed now, whoever asks: it
 	// writes what RenewLeases writes, to the same places and on the same conditions, and
 	// changes nothing. A process learns by it whether the holder of a lease could have
-	// renewed it. The results are in the order of the leases.
+	// renewed it. The results are in the order of the leases; an error that can be retried
+	// says that the store could not be written, and not only the lease.
 	ProbeLeases(ctx context.Context, leases []session.Held) []error
 	// Signals has notify called for each stop that is requested and each wake that is
 	// put, by any process, until stop is called or the backend is closed: at once where

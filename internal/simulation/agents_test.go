@@ -92,7 +92,7 @@ func (m model) Generate(ctx context.Context, r *llm.Request, emit func(llm.Delta
 		p.wait()
 		emit(llm.Delta{Kind: llm.DeltaText, Text: word})
 	}
-	if rand.IntN(40) == 0 && !w.quiet.Load() {
+	if rand.IntN(40) == 0 && w.modelMayFail(r.SessionID) {
 		return nil, llm.Error("provider_unavailable", true, "the model is away for a moment")
 	}
 	response := &llm.Response{Parts: []session.Part{session.Text(text)}, Finish: llm.FinishStop, Model: "simulated"}
@@ -107,6 +107,15 @@ func (m model) Generate(ctx context.Context, r *llm.Request, emit func(llm.Delta
 	}
 	response.Finish = llm.FinishToolCalls
 	return response, ctx.Err()
+}
+
+// modelMayFail reports whether the model may fail now, for a session: not twice in a row, or a run would fail in the end.
+func (w *world) modelMayFail(session string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	may := !w.quiet.Load() && !w.modelFailed[session]
+	w.modelFailed[session] = may
+	return may
 }
 
 // tool returns a tool whose starts the service outside counts.

@@ -29,23 +29,24 @@ type world struct {
 	ticks   atomic.Int64
 	quiet   atomic.Bool // the faults are over
 
-	mu        sync.Mutex
-	processes []*process // one for each place of the fleet; dead ones until they are replaced
-	everybody []*process // that ever lived
-	log       []string
-	broken    []string // what must not be
-	weather   weather
-	effects   map[string][]effect   // of tools, by idempotency key
-	asked     map[string][]modelUse // by session
-	stops     []stop
-	answers   map[string]answered       // by the call's id
-	said      map[string]map[string]int // the texts of messages that were accepted, by session; 0 if that is not certain
-	mayStop   map[string]bool           // sessions that somebody has asked to stop, whatever the answer was
-	retried   map[string]bool           // sessions that failed and went on, without the step in which they failed
-	notes     map[string]string         // the runs of tasks that were carried out, by the task's id
-	crashes   []crash
-	taken     []takeover
-	counts    map[string]int // of what happened, for the report
+	mu          sync.Mutex
+	processes   []*process // one for each place of the fleet; dead ones until they are replaced
+	everybody   []*process // that ever lived
+	log         []string
+	broken      []string // what must not be
+	weather     weather
+	effects     map[string][]effect   // of tools, by idempotency key
+	asked       map[string][]modelUse // by session
+	stops       []stop
+	modelFailed map[string]bool           // sessions for which the model failed when it last might have
+	answers     map[string]answered       // by the call's id
+	said        map[string]map[string]int // the texts of messages that were accepted, by session; 0 if that is not certain
+	mayStop     map[string]bool           // sessions that somebody has asked to stop, whatever the answer was
+	retried     map[string]bool           // sessions that failed and went on, without the step in which they failed
+	notes       map[string]string         // the runs of tasks that were carried out, by the task's id
+	crashes     []crash
+	taken       []takeover
+	counts      map[string]int // of what happened, for the report
 }
 
 // effect is one start of a tool.
@@ -89,7 +90,7 @@ type takeover struct {
 func newWorld(t *testing.T, seed uint64, length time.Duration) *world {
 	w := &world{
 		t: t, seed: seed, began: time.Now(), length: length,
-		effects: map[string][]effect{}, asked: map[string][]modelUse{}, answers: map[string]answered{},
+		effects: map[string][]effect{}, asked: map[string][]modelUse{}, modelFailed: map[string]bool{}, answers: map[string]answered{},
 		said: map[string]map[string]int{}, mayStop: map[string]bool{}, retried: map[string]bool{}, notes: map[string]string{}, counts: map[string]int{},
 	}
 	// No two readings of the clock are the same, as with a real one: that of a bubble stands still while anybody works.

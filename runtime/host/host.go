@@ -100,23 +100,24 @@ type Host struct {
 
 	judging    sync.Mutex // guards the fields up to tried
 	judge      *judge
-	recovering time.Time            // since when lost runs are being recovered; zero if they are not
-	left       time.Time            // when this process last left recovery to others, because it could not recover a run
-	tried      map[string]time.Time // by run id: when this process last tried to recover it
+	recovering time.Time      // since when lost runs are being recovered; zero if they are not
+	shared     time.Time      // since when others may recover runs, too, because this process could not recover one
+	tried      map[string]try // by run id: when this process last tried to recover it
 
 	recoverer string        // this process as the owner of the lock for recovering runs
 	features  string        // identifies the set of features that runs may require here
 	lost      chan struct{} // receives when there may be runs to recover
 
-	wg         sync.WaitGroup     // turns, openings and work in flight, for Shutdown
-	stop       context.CancelFunc // ends the background loops
-	loops      sync.WaitGroup
-	stops      chan session.Wake       // stop requests to be sent to remote agents
-	sweptTo    map[string]*session.Due // by list: what the last sweep saw last, if it has not seen all; of the goroutine that sweeps
-	checkSlots chan struct{}           // limits concurrent calls of Driver.EnsureDriven
-	intake     *intake                 // when runs are taken over
-	tasks      *tasks                  // what follows commits
-	renewals   chan struct{}           // limits rounds of renewals under way
+	wg            sync.WaitGroup     // turns, openings and work in flight, for Shutdown
+	stop          context.CancelFunc // ends the background loops
+	loops         sync.WaitGroup
+	stops         chan session.Wake       // stop requests to be sent to remote agents
+	sweptTo       map[string]*session.Due // by list: what the last sweep saw last, if it has not seen all; of the goroutine that sweeps
+	refusedSweeps int                     // in a row, which were left to other processes; of the goroutine that sweeps
+	checkSlots    chan struct{}           // limits concurrent calls of Driver.EnsureDriven
+	intake        *intake                 // when runs are taken over
+	tasks         *tasks                  // what follows commits
+	renewals      chan struct{}           // limits rounds of renewals under way
 }
 
 var errClosing = session.ErrClosed.WithMessage("the runtime is closing")
@@ -130,7 +131,7 @@ func New(cfg Config, driver Driver) (*Host, error) {
 		cfg: cfg, driver: driver, log: cfg.Logger, turns: map[string]*Turn{}, children: map[string]*Turn{},
 		opening: map[string]bool{}, inFlight: map[string]*work{}, stops: make(chan session.Wake, sweepPage), sweptTo: map[string]*session.Due{},
 		checkSlots: make(chan struct{}, maxChecks), renewals: make(chan struct{}, maxRenewals), intake: newIntake(),
-		judge: newJudge(cfg.LeaseTTL), recoverer: session.NewOwner(cfg.Name), features: featureSet(cfg.Features), lost: make(chan struct{}, 1), tried: map[string]time.Time{},
+		judge: newJudge(cfg.LeaseTTL), recoverer: session.NewOwner(cfg.Name), features: featureSet(cfg.Features), lost: make(chan struct{}, 1), tried: map[string]try{},
 	}
 	h.changed = sync.NewCond(&h.mu)
 	var err error

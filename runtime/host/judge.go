@@ -27,6 +27,7 @@ type judge struct {
 	longest  time.Duration              // of all leases that were listed
 	contacts map[time.Duration]*contact // for leases that last so long
 	suspects map[session.Key]*suspect
+	refused  time.Time // when the store last refused writes, on account of whatever lease
 }
 
 // newJudge returns the judge of a process whose own leases last for ttl. It is ready to judge
@@ -35,16 +36,19 @@ func newJudge(ttl time.Duration) *judge {
 	return &judge{ttl: ttl, longest: ttl, contacts: map[time.Duration]*contact{ttl: {}, defaultLeaseTTL: {}}, suspects: map[session.Key]*suspect{}}
 }
 
-// The rule, in parts of the time for which a lease lasts.
+// The rule, as parts of the time for which a lease lasts.
 const (
-	probesIn    = 5  // the store is read every fifth of it
-	silenceIn   = 2  // contact is broken after half of it without an answer
-	jumpIn      = 10 // a clock that is ahead by this part has been set
-	writesTenth = 4  // writes begin at most so many tenths of it apart
-	proofTenth  = 4  // and go on for so many tenths
-	aheadTenth  = 4  // and begin so many tenths before the lease expires, at the earliest
-	graceTenth  = 2  // a lease is not taken over before so many tenths after its end
+	probePart   = 0.2 // the store is read so often
+	silencePart = 0.5 // contact is broken after so long without an answer
+	jumpPart    = 0.1 // a clock that is ahead by so much has been set
+	pausePart   = 0.4 // writes on account of a lease begin at most so far apart
+	proofPart   = 0.4 // and go on for so long
+	aheadPart   = 0.4 // and begin so long before the lease expires, at the earliest
+	gracePart   = 0.2 // a lease is not taken over before so long after its end
 )
+
+// part returns a part of the time for which a lease lasts.
+func part(p float64, ttl time.Duration) time.Duration { return time.Duration(p * float64(ttl)) }
 
 // maxLeaseTimes bounds for how many different times this process keeps its contact. For another
 // one it forgets that which was listed least recently. One that is not listed for leaseTimeKept is
@@ -54,8 +58,8 @@ const (
 	leaseTimeKept = 10 * time.Minute
 )
 
-// answer is a read of the store's clock: when it began and ended, by the clocks of this
-// process, and what it read.
+// answer is a call that the store has answered: when it began and ended, by the clocks of this
+// process, and the store's clock, if that was read.
 type answer struct {
 	began, ended time.Time
 	store        time.Time
@@ -64,24 +68,34 @@ type answer struct {
 // contact is how long this process has been in contact with the store, without a silence
 // that is too long for leases of one kind.
 type contact struct {
-	since  time.Time // when the first read of this contact ended
-	last   answer
-	listed time.Time // when a lease that lasts so long was last listed
+	since        time.Time // when the first answer of this contact came
+	began, ended time.Time // the latest times of all answers
+	clock        answer    // the last one with the store's clock
+	listed       time.Time // when a lease that lasts so long was last listed
 }
 
-// note adds a read that was answered.
+// note adds an answer.
 func (c *contact) note(a answer, ttl time.Duration) {
-	set := a.store.Sub(c.last.store)-elapsed(c.last.began, a.ended) > ttl/jumpIn
-	if c.since.IsZero() || set || elapsed(c.last.began, a.ended) > ttl/silenceIn {
+	silent := elapsed(c.began, a.ended) > part(silencePart, ttl)
+	set := !a.store.IsZero() && a.store.Sub(c.clock.store)-elapsed(c.clock.began, a.ended) > part(jumpPart, ttl)
+	if c.since.IsZero() || silent || set {
 		c.since = a.ended
 	}
-	c.last = a
+	if !a.store.IsZero() {
+		c.clock = a
+	}
+	if a.began.After(c.began) {
+		c.began = a.began
+	}
+	if a.ended.After(c.ended) {
+		c.ended = a.ended
+	}
 }
 
 // lasts reports whether contact is unbroken for a time that is long enough for leases that
 // last for ttl.
 func (c *contact) lasts(ttl time.Duration, now time.Time) bool {
-	return !c.since.IsZero() && elapsed(c.last.began, now) <= ttl/silenceIn && c.last.ended.Sub(c.since) >= ttl
+	return !c.since.IsZero() && elapsed(c.began, now) <= part(silencePart, ttl) && c.ended.Sub(c.since) >= ttl
 }
 
 // elapsed returns the time between two readings of this process's clocks: that of the one
@@ -108,12 +122,10 @@ func (s *suspect) has(lease session.Lease) bool {
 
 // proven reports whether this process has written for long enough.
 func (s *suspect) proven(now time.Time) bool {
-	return !s.first.IsZero() && elapsed(s.last, now) <= tenths(writesTenth, s.ttl) && s.last.Sub(s.first) >= tenths(proofTenth, s.ttl)
+	return !s.first.IsZero() && elapsed(s.last, now) <= part(pausePart, s.ttl) && s.last.Sub(s.first) >= part(proofPart, s.ttl)
 }
 
-func tenths(n int, ttl time.Duration) time.Duration { return time.Duration(n) * ttl / 10 }
-
-// answered notes that the store was read.
+// answered notes that the store has answered.
 func (j *judge) answered(a answer) {
 	for ttl, c := range j.contacts {
 		c.note(a, ttl)
@@ -129,10 +141,17 @@ func (j *judge) failed() {
 
 // lookAhead is how long before its end a lease that lasts for ttl becomes a suspect: a holder
 // that lives would have renewed it before.
-func lookAhead(ttl time.Duration) time.Duration { return tenths(aheadTenth, ttl) }
+func lookAhead(ttl time.Duration) time.Duration { return part(aheadPart, ttl) }
 
-// ttlOf returns for how long a lease was given, as far as this process can know.
-func (j *judge) ttlOf(lease *session.Lease) time.Duration { return cmp.Or(lease.TTL(), j.ttl) }
+// ttlOf returns for how long a lease was given, as far as this process can know, and at least
+// the time that can be judged.
+func (j *judge) ttlOf(lease *session.Lease) time.Duration {
+	return max(cmp.Or(lease.TTL(), j.ttl), min(j.ttl, shortestTTL))
+}
+
+// shortestTTL is the time of the shortest leases that processes with longer ones judge as they
+// are: the shorter they are, the more often the store has to be read.
+const shortestTTL = 500 * time.Millisecond
 
 // list notes which leases the store lists now: those that have expired or will soon, and those
 // that expire later than their time allows, because the store's clock was set back. The time
@@ -154,7 +173,7 @@ func (j *judge) list(due []session.Due, now, store time.Time) {
 		j.longest = max(j.longest, ttl)
 		j.know(ttl, now)
 		left := max(d.Lease.ExpiresAt.Sub(store), 0)
-		if left > lookAhead(ttl) && (left <= ttl || d.Lease.TTL() == 0) {
+		if d.Lease.Owner != "" && left > lookAhead(ttl) && (left <= ttl || d.Lease.TTL() == 0) {
 			continue // it was renewed as it should be, or may have been
 		}
 		expires := now.Add(min(left, ttl))
@@ -182,19 +201,44 @@ func (j *judge) know(ttl time.Duration, now time.Time) {
 		delete(j.contacts, oldest)
 	}
 	j.contacts[ttl] = &contact{listed: now}
+	shorter := time.Duration(0)
+	for known := range j.contacts {
+		if known < ttl {
+			shorter = max(shorter, known)
+		}
+	}
+	if shorter > 0 { // contact that is unbroken for shorter leases is for longer ones, too
+		*j.contacts[ttl] = *j.contacts[shorter]
+		j.contacts[ttl].listed = now
+	}
 }
 
-// pause returns how long to wait between two reads of the store, at most.
-func (j *judge) pause() time.Duration {
+// pause returns how long to wait between two reads of the store: half as long as usual while there
+// are suspects that have not been ones for long.
+func (j *judge) pause(now time.Time) time.Duration {
 	shortest := j.ttl
 	for ttl := range j.contacts {
 		shortest = min(shortest, ttl)
 	}
-	return max(shortest/probesIn, min(j.ttl/probesIn, shortestPause))
+	for _, s := range j.suspects {
+		if now.Sub(s.expires) < 2*s.ttl {
+			return part(probePart/2, shortest)
+		}
+	}
+	return part(probePart, shortest)
 }
 
-// shortestPause is for the leases of others that are too short to be judged as they should be.
-const shortestPause = 25 * time.Millisecond
+// isReady reports whether this process may soon take one of the suspects over. One that has just
+// started leaves it to others, which may know sooner.
+func (j *judge) isReady() bool {
+	for _, s := range j.suspects {
+		c := j.contacts[s.ttl]
+		if s.due.Lease.Owner == "" || c != nil && c.ended.Sub(c.since) >= s.ttl/2 {
+			return true
+		}
+	}
+	return false
+}
 
 // wrote notes that a write on account of a suspect succeeded.
 func (j *judge) wrote(key session.Key, began, ended time.Time) {
@@ -202,7 +246,7 @@ func (j *judge) wrote(key session.Key, began, ended time.Time) {
 	if s == nil || began.Before(s.from) {
 		return
 	}
-	if s.first.IsZero() || elapsed(s.last, began) > tenths(writesTenth, s.ttl) {
+	if s.first.IsZero() || elapsed(s.last, began) > part(pausePart, s.ttl) {
 		s.first = ended
 	}
 	s.last = began
@@ -215,6 +259,10 @@ func (j *judge) notWritten(key session.Key) {
 	}
 }
 
+// refusesWrites notes that the store has refused writes, and not only one on account of some
+// lease. When it takes them again, holders of many leases need a while to renew them all.
+func (j *judge) refusesWrites(now time.Time) { j.refused = now }
+
 // inContact reports whether this process has been in contact with the store for so long that
 // the holder of a lease, if it lives, has renewed it since it could.
 func (j *judge) inContact(lease session.Lease, now time.Time) bool {
@@ -225,21 +273,21 @@ func (j *judge) inContact(lease session.Lease, now time.Time) bool {
 	return j.contacts[ttl].lasts(ttl, now)
 }
 
-// held returns the leases of suspects that have a holder, the longest due first. If there
-// are more than limit, it returns a part of them, and some time later the next part: perhaps
-// those of the first may not be taken over for other reasons.
-func (j *judge) held(limit int, now time.Time) []session.Held {
+// held returns the leases of suspects that have a holder and are not left out, the longest due
+// first. If there are more than limit, it returns a part of them, and some time later the next
+// part: perhaps those of the first may not be taken over for other reasons.
+func (j *judge) held(limit int, now time.Time, leftOut func(runID string) bool) []session.Held {
 	var due []session.Due
 	for _, s := range j.suspects {
-		if s.due.Lease.Owner != "" {
+		if s.due.Lease.Owner != "" && !leftOut(s.due.RunID) {
 			due = append(due, s.due)
 		}
 	}
 	if len(due) > limit {
 		slices.SortFunc(due, func(a, b session.Due) int { return a.Compare(&b) })
 		parts := (len(due) + limit - 1) / limit
-		part := int(now.Unix()/max(int64(partTimes*j.ttl/time.Second), 1)) % parts
-		due = due[part*limit : min((part+1)*limit, len(due))]
+		of := int(now.UnixNano()/int64(j.turnTime())) % parts
+		due = due[of*limit : min((of+1)*limit, len(due))]
 	}
 	held := make([]session.Held, len(due))
 	for i := range due {
@@ -248,9 +296,15 @@ func (j *judge) held(limit int, now time.Time) []session.Held {
 	return held
 }
 
-// partTimes is for how many times the length of a lease the same part of many suspects is
-// written on account of.
-const partTimes = 2
+// turnTime returns for how long this process looks at a part of the suspects, if there are too
+// many: all of that part can be judged in this time.
+func (j *judge) turnTime() time.Duration {
+	longest := min(j.ttl, defaultLeaseTTL)
+	for _, s := range j.suspects {
+		longest = max(longest, s.ttl)
+	}
+	return 2 * longest
+}
 
 // condemns reports whether a lease may be taken over.
 func (j *judge) condemns(key session.Key, lease session.Lease, now time.Time) bool {
@@ -265,6 +319,17 @@ func (j *judge) overdue(key session.Key, lease session.Lease, now time.Time) tim
 		return max(now.Sub(s.expires), 0)
 	}
 	return 0
+}
+
+// longestOverdue returns for how long the longest due suspect that is not left out has been one
+// after its lease has ended, by the clock of this process.
+func (j *judge) longestOverdue(now time.Time, leftOut func(runID string) bool) (longest time.Duration) {
+	for _, s := range j.suspects {
+		if !leftOut(s.due.RunID) {
+			longest = max(longest, now.Sub(s.expires))
+		}
+	}
+	return longest
 }
 
 // condemned returns the suspects whose leases may be taken over, the longest due first.
@@ -286,5 +351,5 @@ func (j *judge) mayTakeOver(s *suspect, now time.Time) bool {
 		return true
 	}
 	c := j.contacts[s.ttl]
-	return now.Sub(s.expires) >= tenths(graceTenth, s.ttl) && c != nil && c.lasts(s.ttl, now) && s.proven(now)
+	return now.Sub(s.expires) >= part(gracePart, s.ttl) && c != nil && c.lasts(s.ttl, now) && s.proven(now) && elapsed(j.refused, now) >= s.ttl
 }

@@ -137,13 +137,13 @@ func (l *ledger) watch(name string, own time.Duration, ends <-chan struct{}, sle
 		select {
 		case <-ends:
 			return
-		case <-time.After(j.pause() * 9 / 10):
+		case <-time.After(j.pause(time.Now()) * 9 / 10):
 		}
 		time.Sleep(sleeps())
 		var found []session.Due
 		var store time.Time
 		a := answer{began: time.Now()}
-		err := l.ask(reads, own/silenceIn, func(now time.Time) {
+		err := l.ask(reads, own/2, func(now time.Time) {
 			store = now
 			if left := l.lease.ExpiresAt.Sub(now); left <= lookAhead(min(own, l.ttl)) || left > l.ttl {
 				found = []session.Due{{Key: key, Lease: l.lease}}
@@ -161,9 +161,10 @@ func (l *ledger) watch(name string, own time.Duration, ends <-chan struct{}, sle
 			continue
 		}
 		began := time.Now()
-		err = l.ask(writes, own/silenceIn, func(time.Time) {})
-		if err == nil { // in the row or the slot of the session
-			err = l.ask(locks, own/silenceIn, func(time.Time) {})
+		if err = l.ask(writes, own/2, func(time.Time) {}); err != nil {
+			j.refusesWrites(time.Now())
+		} else { // in the row or the slot of the session
+			err = l.ask(locks, own/2, func(time.Time) {})
 		}
 		if err != nil {
 			j.notWritten(key)
@@ -176,7 +177,7 @@ func (l *ledger) watch(name string, own time.Duration, ends <-chan struct{}, sle
 		seen := found[0].Lease
 		time.Sleep(sleeps())
 		taken := false
-		_ = l.ask(locks, own/silenceIn, func(time.Time) {
+		_ = l.ask(locks, own/2, func(time.Time) {
 			if taken = l.lease.Fence() == seen.Fence() && l.lease.ExpiresAt.Equal(seen.ExpiresAt); taken {
 				l.lease = session.Lease{Owner: name, Epoch: seen.Epoch + 1, ExpiresAt: l.now().Add(time.Hour)}
 			}
@@ -255,6 +256,16 @@ var faults = map[string]func(r *rand.Rand, t *trial){
 			}
 			return 0, errAway
 		}
+	},
+	"reads without writes, many leases": func(r *rand.Rand, t *trial) {
+		t.weather = func(kind call) (time.Duration, error) {
+			if kind == reads {
+				return 0, nil
+			}
+			return 0, errAway
+		}
+		t.to = t.from + max(t.to-t.from, t.holder)
+		t.lag = time.Duration(r.Int64N(int64(t.holder * 7 / 10)))
 	},
 	"a row is locked, or a slot away": func(_ *rand.Rand, t *trial) {
 		t.weather = func(kind call) (time.Duration, error) {
@@ -402,6 +413,14 @@ func TestJudgeWantsProof(t *testing.T) {
 		}
 		if got := j.condemns(key, due.Lease, at(13.2)); got != c.want {
 			t.Errorf("%s: %t", name, got)
+		}
+		j.refusesWrites(at(9))
+		if j.condemns(key, due.Lease, at(13.2)) {
+			t.Errorf("%s: may be taken over, though the store took no writes less than a lease's length ago", name)
+		}
+		j.refusesWrites(at(8))
+		if got := j.condemns(key, due.Lease, at(13.2)); got != c.want {
+			t.Errorf("%s: %t, after the store has taken writes again for as long as a lease lasts", name, got)
 		}
 		renewed := due
 		renewed.Lease.ExpiresAt = at(13)

@@ -121,6 +121,9 @@ func (h *Host) renewBatch(ctx context.Context, turns []*Turn) (failed []*Turn, r
 	if len(failed) > 0 && ctx.Err() == nil {
 		h.noteFailure(failed)
 	}
+	if len(failed) == 0 {
+		h.noteAnswer(answer{began: began})
+	}
 	return failed, reason
 }
 

@@ -46,30 +46,40 @@ func (h *Host) noteRecovery(began time.Time) {
 	h.judging.Unlock()
 }
 
-// leavesRecovery reports whether others should try: this process has not come to the end of
-// recovering for long, perhaps because a factory of an agent does not return, or it has just
-// failed to recover a run.
-func (h *Host) leavesRecovery() bool {
+// recoveryHangs reports whether this process has not come to the end of recovering for so
+// long that others should try: perhaps a factory of an agent does not return.
+func (h *Host) recoveryHangs() bool {
 	h.judging.Lock()
 	defer h.judging.Unlock()
-	ttl := min(h.cfg.LeaseTTL, defaultLeaseTTL)
-	return !h.recovering.IsZero() && time.Since(h.recovering) > 2*ttl || !h.left.IsZero() && time.Since(h.left) < tenths(leaveTenths, ttl)
+	return !h.recovering.IsZero() && time.Since(h.recovering) > 2*h.recoveryTTL()
 }
 
-// leaveRecovery leaves recovery to others for a moment, for which a lock that is not renewed
-// expires, but not all the time: perhaps there are none.
-func (h *Host) leaveRecovery() {
+// sharesRecovery reports whether others should try, too, because this process has just failed
+// to recover a run: it does not ask for the lock then.
+func (h *Host) sharesRecovery() bool {
 	h.judging.Lock()
 	defer h.judging.Unlock()
-	if ttl := min(h.cfg.LeaseTTL, defaultLeaseTTL); h.left.IsZero() || time.Since(h.left) > leaveTimes*ttl {
-		h.left = time.Now()
+	return !h.shared.IsZero() && time.Since(h.shared) < part(sharePart, h.recoveryTTL())
+}
+
+// shareRecovery lets others recover runs, too, for so long that a lock which is not renewed
+// expires and another process takes it, and now and then if it has to.
+func (h *Host) shareRecovery() {
+	h.judging.Lock()
+	defer h.judging.Unlock()
+	if h.shared.IsZero() || time.Since(h.shared) > shareTimes*h.recoveryTTL() {
+		h.shared = time.Now()
 	}
 }
 
 const (
-	leaveTenths = 7 // for so many tenths of the length of a lease
-	leaveTimes  = 4 // at most once in so many times of it
+	sharePart  = 0.7 // of the length of a lease
+	shareTimes = 4   // at most once in so many times of it
 )
+
+// recoveryTTL is the length of leases by which the times of recovery are measured: those of
+// processes with long leases are no longer than those of others.
+func (h *Host) recoveryTTL() time.Duration { return min(h.cfg.LeaseTTL, defaultLeaseTTL) }
 
 // featureSet returns a name for a set of features.
 func featureSet(features []string) string {
@@ -83,17 +93,17 @@ const recoverers = 8
 // recoverLost recovers the runs that have lost their processes. Those that were lost before
 // come last, ordered by how often they were: they may be what kills processes.
 func (h *Host) recoverLost(ctx context.Context) {
-	type suspect struct {
+	type lostBefore struct {
 		session.Due
-		lost int
+		times int
 	}
 	var (
-		mu       sync.Mutex // guards suspects
-		suspects []suspect
-		working  sync.WaitGroup
-		slots    = make(chan struct{}, recoverers)
+		mu      sync.Mutex // guards again
+		again   []lostBefore
+		working sync.WaitGroup
+		slots   = make(chan struct{}, recoverers)
 	)
-	h.forgetTried()
+	h.forgetTries()
 	for _, due := range h.lostRuns() {
 		if !h.mayRecover(due) {
 			h.endUnclaimed(ctx, due)
@@ -102,7 +112,7 @@ func (h *Host) recoverLost(ctx context.Context) {
 		if h.intake.full(false) {
 			break
 		}
-		if h.justTried(due.RunID) { // its turn may wait in a queue
+		if h.isTried(due.RunID) { // its turn may wait in a queue
 			continue
 		}
 		slots <- struct{}{}
@@ -115,20 +125,20 @@ func (h *Host) recoverLost(ctx context.Context) {
 			case loss.Before > 0:
 				mu.Lock()
 				defer mu.Unlock()
-				suspects = append(suspects, suspect{due, loss.Before})
+				again = append(again, lostBefore{due, loss.Before})
 			default:
 				h.recoverRun(ctx, due)
 			}
 		})
 	}
 	working.Wait()
-	slices.SortStableFunc(suspects, func(a, b suspect) int { return cmp.Compare(a.lost, b.lost) })
-	for _, s := range suspects {
+	slices.SortStableFunc(again, func(a, b lostBefore) int { return cmp.Compare(a.times, b.times) })
+	for _, l := range again {
 		if h.intake.full(true) {
-			h.leaveRecovery() // another process may have room for it
+			h.shareRecovery() // another process may have room for it
 			return
 		}
-		h.recoverRun(ctx, s.Due)
+		h.recoverRun(ctx, l.Due)
 	}
 }
 
@@ -144,33 +154,62 @@ func (h *Host) recoverRun(ctx context.Context, due session.Due) {
 		return
 	case err != nil && !errors.Is(err, session.ErrStale) && !errors.Is(err, session.ErrAlreadyRunning):
 		h.sweepFailed(ctx, "recover "+due.ID, err)
-		h.leaveRecovery()
+		h.shareRecovery()
 	}
+	h.noteTry(due.RunID, err)
+}
+
+// try is when a run was last tried to be recovered, and how often in a row.
+type try struct {
+	at    time.Time
+	times int
+}
+
+// pause returns how long the run is left alone then: longer each time, so that runs that cannot
+// be recovered cost little. For the store's sake it need not be longer.
+func (t try) pause(ttl time.Duration) time.Duration {
+	return part(tryPart, ttl) << min(t.times-1, maxTryDoublings)
+}
+
+const (
+	tryPart         = 0.4 // of the length of a lease
+	maxTryDoublings = 4
+	// manyTries is after how many tries nothing is written on account of a run while it is left alone.
+	manyTries = 3
+)
+
+// noteTry notes that this process has tried to recover a run.
+func (h *Host) noteTry(runID string, err error) {
 	h.judging.Lock()
 	defer h.judging.Unlock()
-	h.tried[due.RunID] = time.Now()
+	t := try{at: time.Now(), times: h.tried[runID].times + 1}
+	if errors.Is(err, session.ErrUnavailable) {
+		t.times = 1
+	}
+	h.tried[runID] = t
 }
 
-// justTried reports whether this process has tried to recover a run a moment ago.
-func (h *Host) justTried(runID string) bool {
+// isTried reports whether this process has just tried to recover a run.
+func (h *Host) isTried(runID string) bool {
 	h.judging.Lock()
 	defer h.judging.Unlock()
-	return time.Since(h.tried[runID]) < h.triedTime()
+	t, ok := h.tried[runID]
+	return ok && time.Since(t.at) < t.pause(h.recoveryTTL())
 }
 
-// forgetTried forgets the runs that were not tried a moment ago.
-func (h *Host) forgetTried() {
+// isLeftAlone reports whether nothing is written on account of a run, because it was tried too
+// often. The caller holds the lock.
+func (h *Host) isLeftAlone(runID string) bool {
+	t := h.tried[runID]
+	return t.times >= manyTries && time.Since(t.at) < t.pause(h.recoveryTTL())
+}
+
+// forgetTries forgets the runs that were not tried for a while.
+func (h *Host) forgetTries() {
 	h.judging.Lock()
 	defer h.judging.Unlock()
-	maps.DeleteFunc(h.tried, func(_ string, at time.Time) bool { return time.Since(at) >= h.triedTime() })
+	maps.DeleteFunc(h.tried, func(_ string, t try) bool { return time.Since(t.at) > 2*t.pause(h.recoveryTTL())+h.recoveryTTL() })
 }
-
-// triedTime returns how long to wait before a run is tried again that was not refused.
-func (h *Host) triedTime() time.Duration {
-	return tenths(triedTenths, min(h.cfg.LeaseTTL, defaultLeaseTTL))
-}
-
-const triedTenths = 4
 
 // mayRecover reports whether this process may take a run over, once its lease is judged.
 func (h *Host) mayRecover(due session.Due) bool {

@@ -61,12 +61,25 @@ func (h *Host) acquireSweep(ctx context.Context) bool {
 	if h.cfg.NoRecovery { // it does less than the sweeps of other processes
 		name += "/no-recovery"
 	}
-	_, ours, err := h.cfg.Backend.Locks().TryAcquire(ctx, name, session.NewOwner(h.cfg.Name), max(h.cfg.Sweep/2, 1))
+	owner, ttl := session.NewOwner(h.cfg.Name), max(h.cfg.Sweep/2, 1)
+	_, ours, err := h.cfg.Backend.Locks().TryAcquire(ctx, name, owner, ttl)
+	if h.refusedSweeps++; err == nil && !ours && h.refusedSweeps > maxRefusedSweeps {
+		// Perhaps nobody has the lock: the store's clock was set back after it was taken.
+		_, ours, err = h.cfg.Backend.Locks().TryAcquire(ctx, name+"/spare", owner, ttl)
+	}
 	if err != nil {
 		h.sweepFailed(ctx, "lock", err)
+		return false
 	}
-	return err == nil && ours
+	if ours {
+		h.refusedSweeps = 0
+	}
+	return ours
 }
+
+// maxRefusedSweeps is how many sweeps in a row a process leaves to others that have found
+// something at the same time.
+const maxRefusedSweeps = 10
 
 // Bytes of blobs are removed every blobSweep, of at most blobSweepLimit blobs at a time. A
 // sweep that removed at least blobSweepMany is followed by another one, until blobSweepTime

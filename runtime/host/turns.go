@@ -280,8 +280,8 @@ func (h *Host) doneChan(runID string) <-chan struct{} {
 	return nil
 }
 
-// Handle carries out an effect. While the store is unavailable, it tries again, for about
-// a minute.
+// Handle carries out an effect. While the store is unavailable, it tries again: for about a
+// minute, or for as long as this process cannot renew the lease either.
 func (h *Host) Handle(ctx context.Context, effect machine.Effect) (machine.Result, error) {
 	return retryEffect(ctx, h, effect, (*engine.Handler).Handle)
 }
@@ -294,7 +294,8 @@ func (h *Host) OpenChild(ctx context.Context, effect machine.Effect) (*engine.Op
 }
 
 // An effect is tried effectTries times while the store is unavailable, for about a
-// minute.
+// minute. What is tried while the store takes no renewals does not count: nobody else can
+// continue the turn then, and to give it up would lose results of calls.
 const (
 	effectTries = 12
 	firstPause  = 50 * time.Millisecond
@@ -305,10 +306,13 @@ const (
 func retryEffect[V any](
 	ctx context.Context, h *Host, effect machine.Effect, do func(*engine.Handler, context.Context, machine.Effect) (V, error),
 ) (V, error) {
-	pause := firstPause
+	pause, counted := firstPause, 0
 	for try := 1; ; try++ {
 		result, err := do(h.handler, ctx, effect)
-		if err == nil || ctx.Err() != nil || !session.IsRetryable(err) || try == effectTries {
+		if counted++; h.LeaseLost(effect.RunID) {
+			counted = 0
+		}
+		if err == nil || ctx.Err() != nil || !session.IsRetryable(err) || counted == effectTries {
 			return result, err
 		}
 		h.log.WarnContext(ctx, "effect.retried",

@@ -6,35 +6,45 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/internal/retry"
+	"github.com/helixagents/helix/lock"
 	"github.com/helixagents/helix/session"
 )
 
 const (
 	// leasePages pages of leasePage leases are read at most, of those that have expired lately.
-	leasePages = 10
-	leasePage  = 512
-	// Of the others one page is read, for so many times LeaseTTL the same, then the next one.
-	oldPageTimes = 2
+	// Of the others one page is read.
+	leasePages   = 10
+	leasePage    = 512
 	recentLeases = time.Minute
 	// maxProbes is how many leases are written on account of at the same time.
-	maxProbes = 512
+	maxProbes = renewalBatch
 	// leaseHorizon is after the end of every lease.
 	leaseHorizon = 100 * 365 * 24 * time.Hour
 )
 
 // leaseWatch is what the goroutine that watches leases remembers.
 type leaseWatch struct {
-	recovers bool         // this process has the lock for recovering runs
-	late     time.Time    // when leases that end too late were last looked for
-	isSet    bool         // there were some: the store's clock was set back
-	old      *session.Due // the last lease before the page of old ones that is read now
-	oldSince time.Time    // since when it is
+	recovers bool       // this process has a lock for recovering runs, or shares recovery
+	lock     *lock.Lock // that lock
+	failing  bool       // the last reading failed
+	late     time.Time  // when leases that end too late were last looked for
+	isSet    bool       // there were some: the store's clock was set back
+	old      oldLeases
+}
+
+// oldLeases is what is remembered of leases that expired long ago.
+type oldLeases struct {
+	after *session.Due // the last lease before the page that is read
+	since time.Time    // since when that page is read
+	read  time.Time    // when it was last read
+	found bool         // it had leases that this process may take over
 }
 
 // watchLeases judges the leases of other processes, until ctx ends. What it calls is the
 // store and nothing else: whatever takes long would break its contact.
 func (h *Host) watchLeases(ctx context.Context) {
-	watch := leaseWatch{oldSince: time.Now()}
+	watch := leaseWatch{old: oldLeases{since: time.Now()}}
+	defer h.releaseRecovery(ctx, &watch)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -57,7 +67,7 @@ const minProbePause = time.Millisecond
 func (h *Host) probePause() time.Duration {
 	h.judging.Lock()
 	defer h.judging.Unlock()
-	return h.judge.pause() * 9 / 10
+	return h.judge.pause(time.Now()) * 9 / 10
 }
 
 // judgeLeases reads which leases may have lost their holders, writes on their account, and
@@ -65,28 +75,30 @@ func (h *Host) probePause() time.Duration {
 func (h *Host) judgeLeases(ctx context.Context, watch *leaseWatch) {
 	reading, cancel := context.WithTimeout(ctx, h.renewalLimit())
 	defer cancel()
-	a := answer{began: time.Now()}
+	began := time.Now()
 	now, err := h.cfg.Backend.Sessions().Now(reading)
 	read := time.Now()
 	var due []session.Due
 	if err == nil {
-		due, err = h.listLeases(reading, watch, now)
+		due, err = h.listLeases(reading, watch, answer{began: began, store: now})
 	}
 	if err != nil {
 		h.judging.Lock()
 		h.judge.failed()
 		h.judging.Unlock()
-		h.sweepFailed(ctx, "leases", err)
+		if !watch.failing { // a line for each try would fill the log
+			h.sweepFailed(ctx, "leases", err)
+		}
+		watch.failing = true
 		return
 	}
-	a.ended, a.store = time.Now(), now // a clock alone may be told without asking the store
+	watch.failing = false
 	h.judging.Lock()
-	h.judge.answered(a)
 	h.judge.list(due, read, now)
-	held := h.judge.held(maxProbes, read)
-	suspects := len(h.judge.suspects)
+	held := h.judge.held(maxProbes, read, h.isLeftAlone)
+	ready := h.judge.isReady()
 	h.judging.Unlock()
-	watch.recovers = suspects > 0 && h.acquireRecovery(ctx)
+	watch.recovers = ready && h.acquireRecovery(ctx, watch)
 	if !watch.recovers {
 		h.noteProbes(held, nil, time.Time{})
 		return
@@ -98,17 +110,33 @@ func (h *Host) judgeLeases(ctx context.Context, watch *leaseWatch) {
 	}
 }
 
+// noteAnswer notes that the store has answered a call. Each counts by itself: reading many
+// leases may take long without any silence.
+func (h *Host) noteAnswer(a answer) {
+	a.ended = time.Now()
+	h.judging.Lock()
+	defer h.judging.Unlock()
+	h.judge.answered(a)
+}
+
 // listLeases lists leases that expire soon, have expired or were released, and those that
 // expire later than any lease should, of runs that this process may have to continue or end.
-func (h *Host) listLeases(ctx context.Context, watch *leaseWatch, now time.Time) (due []session.Due, err error) {
+// It notes the store's clock, which was just read, with the first answer: the clock alone may
+// be told without asking the store.
+func (h *Host) listLeases(ctx context.Context, watch *leaseWatch, clock answer) (due []session.Due, err error) {
 	request := session.SweepRequest{
-		Limit: leasePage, Ahead: lookAhead(min(h.cfg.LeaseTTL, defaultLeaseTTL)), Agents: h.handler.Agents(), Runtime: h.cfg.Name,
+		Limit: leasePage, Ahead: lookAhead(h.recoveryTTL()), Agents: h.handler.Agents(), Runtime: h.cfg.Name,
 	}
 	read := func(after *session.Due) (page []session.Due, err error) {
+		a := answer{began: time.Now()}
 		request.After = after
 		if page, err = h.cfg.Backend.Sessions().ExpiredLeases(ctx, request); err != nil {
 			return nil, err
 		}
+		if clock != (answer{}) {
+			a, clock = clock, answer{}
+		}
+		h.noteAnswer(a)
 		for _, d := range page {
 			if h.mayRecover(d) || h.mayEnd(d) {
 				due = append(due, d)
@@ -116,19 +144,17 @@ func (h *Host) listLeases(ctx context.Context, watch *leaseWatch, now time.Time)
 		}
 		return page, nil
 	}
-	recent := &session.Due{At: now.Add(-recentLeases)}
-	pages := leasePages
-	if !watch.recovers { // it is enough to know that there are some
-		pages = 1
-	}
-	for after := recent; after != nil && pages > 0; pages-- {
+	now := clock.store
+	// While another process recovers runs, it is enough to know that there are some.
+	for after, pages := (&session.Due{At: now.Add(-recentLeases)}), 0; pages < leasePages && (watch.recovers || len(due) == 0); pages++ {
 		page, err := read(after)
 		if err != nil {
 			return nil, err
 		}
-		if after = nil; len(page) == leasePage {
-			after = &page[leasePage-1]
+		if len(page) < leasePage {
+			break
 		}
+		after = &page[leasePage-1]
 	}
 	if time.Since(watch.late) >= h.cfg.LeaseTTL || watch.isSet {
 		found := len(due)
@@ -136,20 +162,27 @@ func (h *Host) listLeases(ctx context.Context, watch *leaseWatch, now time.Time)
 		longest := h.judge.longest
 		h.judging.Unlock()
 		request.Ahead = leaseHorizon
-		if _, err := read(&session.Due{At: now.Add(longest + longest/jumpIn)}); err != nil {
+		if _, err := read(&session.Due{At: now.Add(longest + part(jumpPart, longest))}); err != nil {
 			return nil, err
 		}
 		watch.late, watch.isSet = time.Now(), len(due) > found
 	}
-	request.Ahead = -recentLeases
-	page, err := read(watch.old)
-	if err != nil {
-		return nil, err
-	}
-	if time.Since(watch.oldSince) > oldPageTimes*h.cfg.LeaseTTL {
-		watch.old, watch.oldSince = nil, time.Now()
-		if len(page) == leasePage {
-			watch.old = &page[leasePage-1]
+	if watch.old.found || time.Since(watch.old.read) >= h.recoveryTTL() {
+		found := len(due)
+		request.Ahead = -recentLeases
+		page, err := read(watch.old.after)
+		if err != nil {
+			return nil, err
+		}
+		watch.old.read, watch.old.found = time.Now(), len(due) > found
+		h.judging.Lock()
+		turn := h.judge.turnTime()
+		h.judging.Unlock()
+		if time.Since(watch.old.since) > turn {
+			watch.old.after, watch.old.since = nil, time.Now()
+			if len(page) == leasePage {
+				watch.old.after = &page[leasePage-1]
+			}
 		}
 	}
 	return due, nil
@@ -157,27 +190,77 @@ func (h *Host) listLeases(ctx context.Context, watch *leaseWatch, now time.Time)
 
 // acquireRecovery makes this process the one that recovers runs of its agents, unless
 // another one does, or this one has no room for more. So several processes write on account
-// of a lease no more often than one, and do not compete for a run. The lock is not released
-// but expires, when nothing is left to recover or the process has died.
-func (h *Host) acquireRecovery(ctx context.Context) bool {
-	if h.isClosing() || h.intake.full(false) || h.leavesRecovery() {
+// of a lease no more often than one, and do not compete for a run. The lock is released when
+// this process must not recover any more. Otherwise it expires, when nothing is left to
+// recover or the process has died.
+func (h *Host) acquireRecovery(ctx context.Context, watch *leaseWatch) bool {
+	if h.isClosing() || h.intake.full(false) || h.recoveryHangs() {
+		h.releaseRecovery(ctx, watch)
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, h.renewalLimit())
-	defer cancel()
+	if h.sharesRecovery() { // it goes on, so that nothing is lost if there are no others
+		return true
+	}
 	name := "recovery/" + h.cfg.Name + "/" + h.handler.AgentSet() + "/" + h.features
 	if h.cfg.NoRecovery { // it only ends runs
 		name += "/no-recovery"
 	}
-	_, ours, err := h.cfg.Backend.Locks().TryAcquire(ctx, name, h.recoverer, max(min(h.cfg.LeaseTTL, defaultLeaseTTL)/2, 1))
-	if err != nil {
-		h.sweepFailed(ctx, "lock", err)
+	ours := h.tryRecoveryLock(ctx, watch, name)
+	if ours {
+		return true
 	}
-	return err == nil && ours
+	// The process that has the lock cannot recover what has waited for so long. Or there is none:
+	// the store's clock was set back after it took the lock.
+	h.judging.Lock()
+	overdue := h.judge.longestOverdue(time.Now(), h.isLeftAlone)
+	h.judging.Unlock()
+	return overdue > spareTimes*h.recoveryTTL() && h.tryRecoveryLock(ctx, watch, name+"/spare")
 }
 
-// probeLeases writes on account of leases. The lock was written just before, which is a
-// write to the same server that no row or slot is needed for.
+const (
+	// lockPart is for which part of the length of a lease a process that has died keeps others
+	// from recovering runs.
+	lockPart = 0.3
+	// spareTimes is after how many times the length of a lease a second process recovers runs.
+	spareTimes = 1
+)
+
+// tryRecoveryLock acquires a lock for recovering runs.
+func (h *Host) tryRecoveryLock(ctx context.Context, watch *leaseWatch, name string) bool {
+	ctx, cancel := context.WithTimeout(ctx, h.renewalLimit())
+	defer cancel()
+	a := answer{began: time.Now()}
+	held, ours, err := h.cfg.Backend.Locks().TryAcquire(ctx, name, h.recoverer, max(part(lockPart, h.recoveryTTL()), 1))
+	if err != nil {
+		h.sweepFailed(ctx, "lock", err)
+		h.judging.Lock()
+		h.judge.refusesWrites(time.Now())
+		h.judging.Unlock()
+		return false
+	}
+	h.noteAnswer(a)
+	if ours {
+		watch.lock = &held
+	}
+	return ours
+}
+
+// releaseRecovery releases the lock for recovering runs, if this process has it, so that
+// another one need not wait until it expires.
+func (h *Host) releaseRecovery(ctx context.Context, watch *leaseWatch) {
+	if watch.lock == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
+	defer cancel()
+	_ = h.cfg.Backend.Locks().Release(ctx, *watch.lock) // otherwise it expires
+	watch.lock = nil
+}
+
+// releaseLimit bounds how long closing waits for the store to release a lock that expires soon.
+const releaseLimit = time.Second
+
+// probeLeases writes on account of leases.
 func (h *Host) probeLeases(ctx context.Context, held []session.Held) {
 	for batch := range slices.Chunk(held, renewalBatch) {
 		began := time.Now()
@@ -193,12 +276,17 @@ func (h *Host) noteProbes(held []session.Held, errs []error, began time.Time) {
 	ended := time.Now()
 	h.judging.Lock()
 	defer h.judging.Unlock()
+	refused := len(errs) > 0
 	for i := range held {
 		if i < len(errs) && errs[i] == nil {
 			h.judge.wrote(held[i].Key, began, ended)
 		} else {
 			h.judge.notWritten(held[i].Key)
 		}
+		refused = refused && session.IsRetryable(errs[i])
+	}
+	if refused {
+		h.judge.refusesWrites(ended)
 	}
 }
 

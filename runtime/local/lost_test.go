@@ -51,6 +51,19 @@ func lose(t *testing.T, db store.Backend, id, agent string, ttl time.Duration) {
 	}
 }
 
+// release leaves a session with a run whose process has released it.
+func release(t *testing.T, db store.Backend, id string) {
+	t.Helper()
+	lose(t, db, id, "clerk", time.Hour)
+	state, err := db.Sessions().Load(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Sessions().CloseRun(t.Context(), id, state.Lease.Fence(), false); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // untilCompleted returns how long it takes until the runs of sessions are completed.
 func untilCompleted(t *testing.T, db store.Backend, ids ...string) time.Duration {
 	t.Helper()
@@ -125,6 +138,75 @@ func TestClockSetBack(t *testing.T) {
 	})
 }
 
+// A run that was released before the store's clock was set back is continued all the same.
+func TestReleasedBeforeClockSetBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var ahead atomic.Int64
+		db := memory.New(memory.Config{Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+		defer db.Close()
+		release(t, db, "s-1")
+		ahead.Store(-int64(10 * time.Minute))
+		launch(t, db, helix.RuntimeOptions{Agents: []*helix.Agent{clerk()}})
+		if took := untilCompleted(t, db, "s-1"); took > time.Second {
+			t.Errorf("the run was continued after %s", took)
+		}
+	})
+}
+
+// A lock whose owner died before the store's clock was set back, so that it does not expire for
+// long, keeps nobody from recovering runs.
+func TestClockSetBackUnderLock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var ahead atomic.Int64
+		db := memory.New(memory.Config{Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+		defer db.Close()
+		dies := storetest.NewFaults(db)
+		launch(t, dies, helix.RuntimeOptions{Agents: []*helix.Agent{clerk()}})
+		lose(t, db, "s-1", "clerk", 5*time.Second)
+		untilCompleted(t, db, "s-1")
+		dies.Cut()
+		ahead.Store(-int64(10 * time.Minute))
+		launch(t, db, helix.RuntimeOptions{Agents: []*helix.Agent{clerk()}})
+		time.Sleep(time.Minute)
+		lose(t, db, "s-2", "clerk", 5*time.Second)
+		if took := untilCompleted(t, db, "s-2"); took > 14*time.Second {
+			t.Errorf("the run was continued after %s", took)
+		}
+	})
+}
+
+// A process that has just started does not keep one that can judge sooner from doing so, and
+// one that ends leaves recovery to others at once.
+func TestRecoveryChangesHands(t *testing.T) {
+	t.Parallel()
+	latest := time.Duration(0)
+	for since := 3 * time.Second; since < 6*time.Second; since += 100 * time.Millisecond {
+		for phase := time.Duration(0); phase < time.Second; phase += 100 * time.Millisecond {
+			synctest.Test(t, func(t *testing.T) {
+				db := memory.New(memory.Config{})
+				defer db.Close()
+				opts := helix.RuntimeOptions{Agents: []*helix.Agent{clerk()}}
+				ends := launch(t, db, opts)
+				time.Sleep(time.Minute + phase)
+				launch(t, db, opts)
+				time.Sleep(10 * time.Second)
+				lose(t, db, "s-1", "clerk", 5*time.Second)
+				time.Sleep(since)
+				if err := ends.Close(); err != nil {
+					t.Fatal(err)
+				}
+				launch(t, db, opts)
+				latest = max(latest, since+untilCompleted(t, db, "s-1"))
+			})
+		}
+	}
+	if latest > 9*time.Second {
+		t.Errorf("the run was continued after up to %s", latest)
+	}
+}
+
 // A run that was released is continued within a second, and many that were lost are
 // continued as fast as they can be admitted.
 func TestReleasedAndMany(t *testing.T) {
@@ -134,14 +216,7 @@ func TestReleasedAndMany(t *testing.T) {
 		defer db.Close()
 		launch(t, db, helix.RuntimeOptions{Agents: []*helix.Agent{clerk()}})
 		time.Sleep(time.Minute)
-		lose(t, db, "released", "clerk", time.Hour)
-		state, err := db.Sessions().Load(t.Context(), "released")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := db.Sessions().CloseRun(t.Context(), "released", state.Lease.Fence(), false); err != nil {
-			t.Fatal(err)
-		}
+		release(t, db, "released")
 		if took := untilCompleted(t, db, "released"); took > time.Second {
 			t.Errorf("the run that was released was continued after %s", took)
 		}
@@ -160,59 +235,63 @@ func TestReleasedAndMany(t *testing.T) {
 // lives, however long it lasts, and whether reads succeed or not.
 func TestOutageKeepsRuns(t *testing.T) {
 	t.Parallel()
-	for _, blind := range []bool{false, true} {
-		for _, length := range []time.Duration{time.Second, 7 * time.Second, 20 * time.Second, 5 * time.Minute} {
-			t.Run(fmt.Sprintf("%s, reads fail: %t", length, blind), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					db := memory.New(memory.Config{})
-					defer db.Close()
-					var away atomic.Bool
-					open := func() store.Backend {
-						faults := storetest.NewFaults(db)
-						faults.Fail(func(storetest.Op) storetest.When {
-							if away.Load() {
-								return storetest.Before
-							}
-							return storetest.Pass
-						})
-						faults.FailReads(func() bool { return blind && away.Load() })
-						return faults
-					}
-					calls := atomic.Int32{}
-					agent := &helix.Agent{
-						Name: "clerk", Model: scripted.New(scripted.Call("work", `{}`), scripted.Text("Done.")).ByPosition(),
-						Tools: []helix.Tool{{Name: "work", Description: "Works.", Execute: helix.Func(func(ctx context.Context, _ *helix.Call, _ struct{}) (int, error) {
-							calls.Add(1)
-							select {
-							case <-time.After(10 * time.Minute):
-								return 1, nil
-							case <-ctx.Done():
-								return 0, ctx.Err()
-							}
-						})}},
-					}
-					rt := launch(t, open(), helix.RuntimeOptions{Agents: []*helix.Agent{agent}})
-					for range 3 {
-						launch(t, open(), helix.RuntimeOptions{Agents: []*helix.Agent{agent}})
-					}
-					run, err := rt.Execute(t.Context(), agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Hi!")})
-					if err != nil {
-						t.Fatal(err)
-					}
-					time.Sleep(20 * time.Second)
-					away.Store(true)
-					time.Sleep(length)
-					away.Store(false)
-					if res, err := run.Result(t.Context()); err != nil || res.Status != helix.Completed || res.Text != "Done." || calls.Load() != 1 {
-						t.Errorf("%+v after %d calls: %v", res, calls.Load(), err)
-					}
-					if found, err := db.Sessions().CurrentRun(t.Context(), "s-1"); err != nil || found.Attempts != 0 {
-						t.Errorf("the run was taken over %d times: %v", found.Attempts, err)
-					}
-				})
+	for i := range 16 {
+		blind, ends := i&1 != 0, i&2 != 0
+		length := []time.Duration{time.Second, 7 * time.Second, 20 * time.Second, 5 * time.Minute}[i/4]
+		t.Run(fmt.Sprintf("%s, reads fail: %t, the call ends: %t", length, blind, ends), func(t *testing.T) {
+			t.Parallel()
+			takes := 10 * time.Minute
+			if ends {
+				takes = 20*time.Second + length/2
+			}
+			synctest.Test(t, func(t *testing.T) {
+				db := memory.New(memory.Config{})
+				defer db.Close()
+				var away atomic.Bool
+				open := func() store.Backend {
+					faults := storetest.NewFaults(db)
+					faults.Fail(func(storetest.Op) storetest.When {
+						if away.Load() {
+							return storetest.Before
+						}
+						return storetest.Pass
+					})
+					faults.FailReads(func() bool { return blind && away.Load() })
+					return faults
+				}
+				calls := atomic.Int32{}
+				agent := &helix.Agent{
+					Name: "clerk", Model: scripted.New(scripted.Call("work", `{}`), scripted.Text("Done.")).ByPosition(),
+					Tools: []helix.Tool{{Name: "work", Description: "Works.", Execute: helix.Func(func(ctx context.Context, _ *helix.Call, _ struct{}) (int, error) {
+						calls.Add(1)
+						select {
+						case <-time.After(takes):
+							return 1, nil
+						case <-ctx.Done():
+							return 0, ctx.Err()
+						}
+					})}},
+				}
+				rt := launch(t, open(), helix.RuntimeOptions{Agents: []*helix.Agent{agent}})
+				for range 3 {
+					launch(t, open(), helix.RuntimeOptions{Agents: []*helix.Agent{agent}})
+				}
+				run, err := rt.Execute(t.Context(), agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Hi!")})
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(20 * time.Second)
+				away.Store(true)
+				time.Sleep(length)
+				away.Store(false)
+				if res, err := run.Result(t.Context()); err != nil || res.Status != helix.Completed || res.Text != "Done." || calls.Load() != 1 {
+					t.Errorf("%+v after %d calls: %v", res, calls.Load(), err)
+				}
+				if found, err := db.Sessions().CurrentRun(t.Context(), "s-1"); err != nil || found.Attempts != 0 {
+					t.Errorf("the run was taken over %d times: %v", found.Attempts, err)
+				}
 			})
-		}
+		})
 	}
 }
 

@@ -131,7 +131,7 @@ func (b *Backend) ProbeLeases(ctx context.Context, leases []session.Held) []erro
 	return out
 }
 
-var errNotWritten = session.ErrUnavailable.WithMessage("the lease is another one's, or the session's row is locked")
+var errNotWritten = session.ErrStale.WithMessage("the lease is another one's, or the session's row is locked")
 
 // columnsOf returns leases as parameters of a statement.
 func columnsOf(leases []session.Held) []any {

@@ -279,12 +279,17 @@ func (b *Backend) notAfter(ctx context.Context) (time.Time, error) {
 	return b.now(ctx)
 }
 
-// now returns the store's time.
+// now returns the store's time: of a cluster always that of the same node, as long as a slot
+// stays there. If the nodes' clocks differ, another one each time would seem to jump.
 func (b *Backend) now(ctx context.Context) (time.Time, error) {
 	if b.config.Clock != nil {
 		return b.config.Clock().UTC().Truncate(time.Microsecond), nil
 	}
-	now, err := b.client.Time(ctx).Result()
+	node, err := b.nodeOf(ctx, b.config.Prefix)
+	if err != nil {
+		return time.Time{}, failure("find the server with the clock", err)
+	}
+	now, err := node.Time(ctx).Result()
 	if err != nil {
 		return now, failure("read the server's clock", err)
 	}

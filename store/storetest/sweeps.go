@@ -346,7 +346,10 @@ func sweepAhead(t *bed) {
 	}
 	t.pass(2 * t.ttl())
 	for what, list := range map[string]sweep{"expires": t.sessions, "asks": t.deadlines, "runs": t.leases} {
-		for ahead, want := range map[time.Duration][]string{0: {"soon/" + what}, time.Second: {"soon/" + what}, time.Hour: {"soon/" + what, "later/" + what}} {
+		for ahead, want := range map[time.Duration][]string{
+			-time.Hour: nil, 0: {"soon/" + what}, time.Second: {"soon/" + what},
+			time.Hour: {"soon/" + what, "later/" + what}, 100 * 365 * 24 * time.Hour: {"soon/" + what, "later/" + what},
+		} {
 			page, err := list(session.SweepRequest{Limit: everythingDue, Ahead: ahead})
 			t.ok(err, what)
 			var got []string
