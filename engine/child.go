@@ -300,7 +300,7 @@ func (a *agentCall) resume(ctx context.Context, state *session.State) (*Opened, 
 		}
 		return a.t.h.recoverRun(ctx, session.Due{
 			Key: session.Key{Tenant: a.t.key.Tenant, ID: state.ID}, Agent: state.Agent, RunID: run.ID, Requires: run.Requires, Lease: state.Lease,
-		}, true)
+		}, byForce)
 	case state.Status == session.Failed && state.FailureReason == session.FailureParentSuspended && a.t.stops.requested() == nil:
 		return a.continueTurn(ctx, state, OpenRequest{Kind: session.RunRetry, Agent: agent})
 	case !run.Status.Suspended() || state.Status != session.Active || a.t.stops.requested() != nil:

@@ -95,7 +95,7 @@ func takeOver(t *testing.T, h *engine.Handler, db store.Backend, from *engine.Op
 	t.Helper()
 	opened, err := h.TakeOver(t.Context(), session.Due{
 		Key: from.Key, Agent: from.Run.Agent, RunID: from.Run.ID, Lease: loadSession(t, db).Lease,
-	})
+	}, true)
 	if err != nil {
 		t.Fatal(err)
 	}

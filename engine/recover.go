@@ -21,18 +21,29 @@ const maxAttempts = 3
 // need be in the middle of a step. It fails with [session.ErrStale] if another
 // process was faster.
 func (h *Handler) Recover(ctx context.Context, due session.Due) (*Opened, error) {
-	return h.recoverRun(ctx, due, false)
+	return h.recoverRun(ctx, due, ifLost)
 }
 
-// TakeOver is [Handler.Recover] for a process that a workflow engine has chosen: the
-// previous owner died or is to stop, although its lease has not expired.
-func (h *Handler) TakeOver(ctx context.Context, due session.Due) (*Opened, error) {
-	return h.recoverRun(ctx, due, true)
+// TakeOver is [Handler.Recover] for a process that a workflow engine has chosen. With
+// force, the previous owner is to stop, although it renews its lease.
+func (h *Handler) TakeOver(ctx context.Context, due session.Due, force bool) (*Opened, error) {
+	if force {
+		return h.recoverRun(ctx, due, byForce)
+	}
+	return h.recoverRun(ctx, due, ifChosen)
 }
 
-// recoverRun takes a run over. With force, the lease need not have expired; the
-// holder of a root's lease forces those of its children.
-func (h *Handler) recoverRun(ctx context.Context, due session.Due, force bool) (_ *Opened, err error) {
+// taking is how a run is taken over.
+type taking int
+
+const (
+	ifLost   taking = iota // if its lease was not renewed since it was read
+	ifChosen               // the same, for a workflow engine, which tries again soon if that fails
+	byForce                // whatever its lease says; the holder of a root's lease so takes its children
+)
+
+// recoverRun takes a run over.
+func (h *Handler) recoverRun(ctx context.Context, due session.Due, how taking) (_ *Opened, err error) {
 	if err := session.CheckFeatures(due.ID, due.Requires, h.cfg.Features); err != nil {
 		return nil, err
 	}
@@ -44,7 +55,7 @@ func (h *Handler) recoverRun(ctx context.Context, due session.Due, force bool) (
 	began := time.Now().UTC()
 	taken, err := sessions.TakeOver(ctx, &session.TakeOver{
 		SessionID: due.ID, RunID: due.RunID, Owner: h.owner, TTL: h.cfg.LeaseTTL, Epoch: due.Lease.Epoch, Expires: due.Lease.ExpiresAt,
-		Force: force,
+		Force: how == byForce,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("take over session %s: %w", due.ID, err)
@@ -54,7 +65,7 @@ func (h *Handler) recoverRun(ctx context.Context, due session.Due, force bool) (
 		defer func() { seen.end(endingOf(err)) }()
 	}
 	t, err := h.load(ctx, due.Key, due.RunID, taken.Lease.Epoch, agent)
-	if err != nil && force && session.IsRetryable(err) {
+	if err != nil && how != ifLost && session.IsRetryable(err) {
 		// A workflow engine tries again soon, whatever the lease says. That is no
 		// crash.
 		if err := sessions.CloseRun(ctx, due.ID, taken.Lease.Fence(), false); err != nil {

@@ -426,7 +426,7 @@ func (r *tree) endOrphan(ctx context.Context, state *session.State, run *session
 
 // endRecovered takes a child's run over to end it.
 func (r *tree) endRecovered(ctx context.Context, due session.Due, why *session.Error) error {
-	if _, err := r.h.recoverRun(ctx, due, true); err != nil {
+	if _, err := r.h.recoverRun(ctx, due, byForce); err != nil {
 		return err
 	}
 	t, held := r.h.held(due.RunID)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/helixagents/helix/engine"
 	"github.com/helixagents/helix/engine/machine"
+	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/session"
 )
 
@@ -126,7 +127,7 @@ func (h *Host) onTurn(
 // TakeOver makes this process hold a turn, unless the turn has ended. If this process
 // holds it already, TakeOver waits for the effects in flight and returns the position.
 // It fails with [session.ErrUnavailable] or [session.ErrUnknownAgent] if another
-// process should be asked.
+// process should be asked, and with [ErrHolderLives] if the one that holds the turn should.
 func (h *Host) TakeOver(ctx context.Context, start Start) (Takeover, error) {
 	key := start.Tenant + "/" + start.SessionID + "/" + start.RunID
 	h.mu.Lock()
@@ -179,7 +180,7 @@ func (w *work) wait(ctx context.Context) error {
 // waits to be admitted.
 func (h *Host) takeOver(caller context.Context, start Start) (Takeover, error) {
 	ctx := context.WithoutCancel(caller)
-	if position, err := h.heldPosition(start.RunID); position != nil || err != nil {
+	if position, err := h.awaitPosition(caller, start.RunID); position != nil || err != nil {
 		return Takeover{Position: position}, err
 	}
 	lost := Takeover{End: &machine.Outcome{Lost: true}}
@@ -206,7 +207,8 @@ func (h *Host) takeOver(caller context.Context, start Start) (Takeover, error) {
 	case state.CurrentRunID != run.ID || run.Runtime != h.cfg.Name || state.RootID != "":
 		return lost, nil
 	}
-	if err := h.awaitContact(caller, state.Lease); err != nil {
+	force, err := h.awaitVerdict(caller, &due)
+	if err != nil {
 		return Takeover{}, err
 	}
 	done, err := h.open(run.ID)
@@ -224,7 +226,10 @@ func (h *Host) takeOver(caller context.Context, start Start) (Takeover, error) {
 			return Takeover{}, err
 		}
 	}
-	opened, err := h.handler.TakeOver(ctx, due)
+	opened, err := h.handler.TakeOver(ctx, due, force)
+	if errors.Is(err, session.ErrAlreadyRunning) {
+		err = errHolderLives(due.RunID)
+	}
 	if err != nil {
 		if entry != nil {
 			entry.leave()
@@ -236,6 +241,21 @@ func (h *Host) takeOver(caller context.Context, start Start) (Takeover, error) {
 		h.follow(entry, opened, turn.done)
 	}
 	return Takeover{Position: &opened.Position}, nil
+}
+
+// awaitPosition calls heldPosition again while this process holds a turn and cannot reach the
+// store to renew its lease, for at most HolderTimeout: if it gave the turn up then, what is in
+// flight would be lost.
+func (h *Host) awaitPosition(ctx context.Context, runID string) (*machine.Position, error) {
+	for began := time.Now(); ; {
+		position, err := h.heldPosition(runID)
+		if err == nil || h.isClosing() || time.Since(began) >= h.cfg.HolderTimeout {
+			return position, err
+		}
+		if retry.Sleep(ctx, h.cfg.LeaseTTL/renewalPause) != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
 }
 
 // heldPosition returns the position of a turn that this process holds, though the

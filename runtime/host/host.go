@@ -26,6 +26,11 @@ type Config struct {
 	// any process can take it over: because turns wait in a queue, or because this
 	// process only starts them.
 	ReleaseOpened bool
+	// HolderTimeout is for how long [Host.TakeOver] leaves a turn to the process that holds
+	// it, while that renews its lease or waits for the store: the workflow engine may have
+	// lost sight of it because the store was away. If it is zero, the engine knows that the
+	// process is dead.
+	HolderTimeout time.Duration
 }
 
 const defaultLeaseTTL = 5 * time.Second
@@ -98,11 +103,12 @@ type Host struct {
 	rounds     int64            // rounds of renewals that have begun
 	changed    *sync.Cond       // an effect has ended, or a run has been opened
 
-	judging    sync.Mutex // guards the fields up to tried
+	judging    sync.Mutex // guards the fields up to left
 	judge      *judge
-	recovering time.Time      // since when lost runs are being recovered; zero if they are not
-	shared     time.Time      // since when others may recover runs, too, because this process could not recover one
-	tried      map[string]try // by run id: when this process last tried to recover it
+	recovering time.Time          // since when lost runs are being recovered; zero if they are not
+	shared     time.Time          // since when others may recover runs, too, because this process could not recover one
+	tried      map[string]try     // by run id: when this process last tried to recover it
+	left       map[string]leaving // by run id: since when this process leaves it to its holder
 
 	recoverer string        // this process as the owner of the lock for recovering runs
 	features  string        // identifies the set of features that runs may require here
@@ -131,7 +137,7 @@ func New(cfg Config, driver Driver) (*Host, error) {
 		cfg: cfg, driver: driver, log: cfg.Logger, turns: map[string]*Turn{}, children: map[string]*Turn{},
 		opening: map[string]bool{}, inFlight: map[string]*work{}, stops: make(chan session.Wake, sweepPage), sweptTo: map[string]*session.Due{},
 		checkSlots: make(chan struct{}, maxChecks), renewals: make(chan struct{}, maxRenewals), intake: newIntake(),
-		judge: newJudge(cfg.LeaseTTL), recoverer: session.NewOwner(cfg.Name), features: featureSet(cfg.Features), lost: make(chan struct{}, 1), tried: map[string]try{},
+		judge: newJudge(cfg.LeaseTTL), recoverer: session.NewOwner(cfg.Name), features: featureSet(cfg.Features), lost: make(chan struct{}, 1), tried: map[string]try{}, left: map[string]leaving{},
 	}
 	h.changed = sync.NewCond(&h.mu)
 	var err error

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/lock"
 	"github.com/helixagents/helix/session"
 )
@@ -299,31 +298,6 @@ func (h *Host) judged(key session.Key, lease session.Lease) bool {
 	h.judging.Lock()
 	defer h.judging.Unlock()
 	return h.judge.condemns(key, lease, time.Now())
-}
-
-// awaitContact waits until this process may take over a turn, for a workflow engine, whose
-// lease has not expired: until it has been in contact with the store for so long that the
-// holder of the lease, if it was cut off, too, has told the workflow engine that it lives.
-func (h *Host) awaitContact(ctx context.Context, lease session.Lease) error {
-	if lease.Owner == "" || h.handler.Owns(lease) {
-		return nil
-	}
-	for began := time.Now(); ; {
-		h.judging.Lock()
-		may := h.judge.inContact(lease, time.Now())
-		h.judging.Unlock()
-		switch {
-		case may:
-			return nil
-		case h.isClosing():
-			return errClosing
-		case time.Since(began) > admission:
-			return session.ErrUnavailable.WithMessage("this process has not reached the store for long enough to know whether the run's process is dead")
-		}
-		if err := retry.Sleep(ctx, h.probePause()); err != nil {
-			return context.Cause(ctx)
-		}
-	}
 }
 
 // lostRuns returns the runs that have lost their process, those first that lost it first.

@@ -135,7 +135,8 @@ func (l *leases) shorten(held []session.Held, ttl time.Duration) {
 	}
 }
 
-// end lets all expire that is kept.
+// end lets all expire that is kept. A lease ends once, unless it is renewed afterwards: what ends
+// again and again looks alive.
 func (l *leases) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), eventually.Patience)
 	defer cancel()
@@ -146,6 +147,7 @@ func (l *leases) end() {
 		all = append(all, session.Held{Key: key, Fence: fence})
 	}
 	l.shorten(all, lastMoment)
+	clear(l.sessions)
 	for key, fence := range l.tasks {
 		untilAvailable(ctx, func() error {
 			return l.backend.Sessions().Tenant(key.tenant).RenewTask(ctx, key.TaskRef, fence, lastMoment)

@@ -201,6 +201,11 @@ func (b *frail) RenewLeases(ctx context.Context, leases []session.Held, ttl time
 		b.faults.renewing()
 	}
 	renewed := b.Backend.RenewLeases(b.faults.leases.toEnd(ctx), leases, b.faults.leases.length(ttl))
+	for i, held := range leases {
+		if renewed[i].Err == nil {
+			b.faults.leases.add(ttl, held.Tenant, held.ID, session.Lease{Owner: held.Owner, Epoch: held.Epoch})
+		}
+	}
 	b.faults.leases.endIfDead()
 	return renewed
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/storetest"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -48,6 +50,7 @@ func recoveryScenarios() []Scenario {
 		{"one takeover", "exactly one of several processes takes a run over", recoverOneTaker},
 		{"forced finish", "a takeover in the step that can only finish still can only finish", recoverForced},
 		{"cut off", "a process that could not renew its leases for a while goes on with the turns that nobody has taken", recoverCutOff},
+		{"outage", "an outage of the store costs no process a turn, however many processes wait to take turns over", recoverAfterOutage},
 		{"stream outage", "a stream that takes nothing for a second costs neither a takeover nor a chunk", recoverOutage},
 	}
 }
@@ -440,6 +443,46 @@ func recoverHeartbeat(s *Stage) {
 		s.ended(s.Result(runs[id]), helix.Completed)
 		s.same(s.run(id, runs[id].ID()).Attempts, 0, "takeovers of %s", id)
 	}
+}
+
+func recoverAfterOutage(s *Stage) {
+	g := s.newGate()
+	var ran, cancelled tally
+	agent := newAgent(scripted.New(scripted.Call("pay", num{1}), scripted.Text("Done.")).ByPosition(),
+		newTool("pay", func(ctx context.Context, _ *helix.Call, n int) (int, error) {
+			ran.add("pay")
+			if err := g.pass(ctx); err != nil {
+				cancelled.add("pay")
+				return 0, err
+			}
+			return n, nil
+		}))
+	var away atomic.Bool
+	start := func(backend store.Backend) Executor {
+		faults := storetest.NewFaults(backend)
+		faults.Fail(func(storetest.Op) storetest.When {
+			if away.Load() {
+				return storetest.Before
+			}
+			return storetest.Pass
+		})
+		faults.FailReads(away.Load)
+		return s.startOn(faults, Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
+	}
+	run := s.Begin(start(s.Backend), agent, "s-1", "Hi!")
+	s.receive("the tool runs", g.entered)
+	for range 2 {
+		start(s.config.Reopen(s.T, s.Backend))
+	}
+	away.Store(true)
+	s.idle(15 * lease) // longer than a workflow engine waits for a process that is silent
+	away.Store(false)
+	s.idle(5 * lease) // others may now take over, if they do not know that the process lives
+	g.release()
+	s.ended(s.Result(run), helix.Completed)
+	s.same([]any{ran.of("pay"), cancelled.of("pay")}, []any{1, 0}, "payments that were started and cancelled")
+	s.same(s.run("s-1", run.ID()).Attempts, 0, "takeovers")
+	s.transcript("s-1", "user: Hi!", `assistant: pay({"n":1})`, "tool pay: 1", "assistant: Done.")
 }
 
 func recoverCutOff(s *Stage) {

@@ -141,9 +141,15 @@ func (d *driver) takeOver(ctx context.Context, start host.Start) (takeover, erro
 	always := func() bool { return true }
 	return withHeartbeat(ctx, always, func() (takeover, error) {
 		taken, err := d.host.TakeOver(ctx, start)
-		if errors.Is(err, session.ErrUnknownAgent) || errors.Is(err, session.ErrUnavailable) {
-			// Another process may be able to.
-			err = temporal.NewApplicationErrorWithOptions(err.Error(), "", temporal.ApplicationErrorOptions{NextRetryDelay: takeOverRetry})
+		again := time.Duration(0)
+		switch {
+		case errors.Is(err, session.ErrUnknownAgent), errors.Is(err, session.ErrUnavailable):
+			again = takeOverRetry // another process may be able to
+		case errors.Is(err, host.ErrHolderLives):
+			again = holderRetry
+		}
+		if again > 0 {
+			err = temporal.NewApplicationErrorWithOptions(err.Error(), "", temporal.ApplicationErrorOptions{NextRetryDelay: again})
 		}
 		return takeover{Takeover: taken, Queue: d.queue}, err
 	})
@@ -161,8 +167,12 @@ func (d *driver) cancel(ctx context.Context, start host.Start) error {
 	return err
 }
 
-// takeOverRetry is the delay before another process is asked to take a turn over.
-const takeOverRetry = 200 * time.Millisecond
+// takeOverRetry is the delay before another process is asked to take a turn over, and holderRetry
+// if that has to be the one that holds it, of all that may be asked.
+const (
+	takeOverRetry = 200 * time.Millisecond
+	holderRetry   = 50 * time.Millisecond
+)
 
 // withHeartbeat calls do, which may take long, and sends heartbeats to the server until
 // do returns, whenever alive reports true.
