@@ -210,7 +210,7 @@ func (d *driver) child(ctx context.Context, in *input) error {
 // takeOver takes over a turn that this process does not hold.
 func (d *driver) takeOver(ctx transact.Context, x *execution) (host.Takeover, error) {
 	return step(ctx, x.in.step("take"), func(ctx context.Context) (host.Takeover, error) {
-		taken, err := d.host.TakeOver(ctx, x.in.Start)
+		taken, err := d.host.TakeOver(ctx, x.in.Start, 0)
 		if err == nil {
 			x.held.Store(true)
 		}

@@ -124,11 +124,12 @@ func (h *Host) onTurn(
 	return w.result, nil
 }
 
-// TakeOver makes this process hold a turn, unless the turn has ended. If this process
+// TakeOver makes this process hold a turn, unless the turn has ended. The workflow engine has
+// been asking for it, this process or others, for so long as asked says. If this process
 // holds it already, TakeOver waits for the effects in flight and returns the position.
 // It fails with [session.ErrUnavailable] or [session.ErrUnknownAgent] if another
 // process should be asked, and with [ErrHolderLives] if the one that holds the turn should.
-func (h *Host) TakeOver(ctx context.Context, start Start) (Takeover, error) {
+func (h *Host) TakeOver(ctx context.Context, start Start, asked time.Duration) (Takeover, error) {
 	key := start.Tenant + "/" + start.SessionID + "/" + start.RunID
 	h.mu.Lock()
 	if h.closing { // Shutdown may not wait for what begins now
@@ -139,7 +140,7 @@ func (h *Host) TakeOver(ctx context.Context, start Start) (Takeover, error) {
 	if w == nil {
 		w = h.begin(key)
 		go func() {
-			w.takeover, w.err = h.takeOver(ctx, start)
+			w.takeover, w.err = h.takeOver(ctx, start, asked)
 			h.end(key, w)
 		}()
 	}
@@ -178,7 +179,7 @@ func (w *work) wait(ctx context.Context) error {
 
 // takeOver implements TakeOver. The takeover continues when caller ends, except while it
 // waits to be admitted.
-func (h *Host) takeOver(caller context.Context, start Start) (Takeover, error) {
+func (h *Host) takeOver(caller context.Context, start Start, asked time.Duration) (Takeover, error) {
 	ctx := context.WithoutCancel(caller)
 	if position, err := h.awaitPosition(caller, start.RunID); position != nil || err != nil {
 		return Takeover{Position: position}, err
@@ -207,7 +208,7 @@ func (h *Host) takeOver(caller context.Context, start Start) (Takeover, error) {
 	case state.CurrentRunID != run.ID || run.Runtime != h.cfg.Name || state.RootID != "":
 		return lost, nil
 	}
-	force, err := h.awaitVerdict(caller, &due)
+	force, err := h.awaitVerdict(caller, &due, asked)
 	if err != nil {
 		return Takeover{}, err
 	}
@@ -244,18 +245,27 @@ func (h *Host) takeOver(caller context.Context, start Start) (Takeover, error) {
 }
 
 // awaitPosition calls heldPosition again while this process holds a turn and cannot reach the
-// store to renew its lease, for at most HolderTimeout: if it gave the turn up then, what is in
-// flight would be lost.
+// store to renew its lease, but not for too long: if it gave the turn up then, what is in flight
+// would be lost.
 func (h *Host) awaitPosition(ctx context.Context, runID string) (*machine.Position, error) {
-	for began := time.Now(); ; {
+	for {
 		position, err := h.heldPosition(runID)
-		if err == nil || h.isClosing() || time.Since(began) >= h.cfg.HolderTimeout {
+		if err == nil || h.isClosing() || !h.waitsForStore(runID) {
 			return position, err
 		}
 		if retry.Sleep(ctx, h.cfg.LeaseTTL/renewalPause) != nil {
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// waitsForStore reports whether this process holds a turn whose lease it could not renew for a
+// while, but not for too long.
+func (h *Host) waitsForStore(runID string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	turn := h.turns[runID]
+	return turn != nil && !turn.cancelled() && elapsed(turn.renewed, time.Now()) < h.cfg.LeaseTTL+h.cfg.HolderTimeout
 }
 
 // heldPosition returns the position of a turn that this process holds, though the

@@ -104,9 +104,11 @@ func (h *Host) renewBatch(ctx context.Context, turns []*Turn) (failed []*Turn, r
 	defer cancel()
 	began := time.Now()
 	errs := h.handler.Renew(renewing, h.cfg.LeaseTTL, runs...)
+	answered := false
 	for i, t := range turns {
 		switch err := errs[runs[i]]; {
 		case err == nil:
+			answered = answered || h.handler.Opened(runs[i]) != nil // else the store was not asked for it
 			h.noteRenewal(t, began)
 			h.ensureDriven(ctx, t)
 		case t.cancelled(): // it is being released
@@ -121,7 +123,7 @@ func (h *Host) renewBatch(ctx context.Context, turns []*Turn) (failed []*Turn, r
 	if len(failed) > 0 && ctx.Err() == nil {
 		h.noteFailure(failed)
 	}
-	if len(failed) == 0 {
+	if answered {
 		h.noteAnswer(answer{began: began})
 	}
 	return failed, reason
@@ -136,7 +138,7 @@ func (h *Host) noteRenewal(t *Turn, began time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if began.After(t.renewed) { // not a slow one that a later one has overtaken
-		t.renewed = began
+		t.renewed, t.failing = began, false
 	}
 }
 
@@ -146,6 +148,9 @@ func (h *Host) noteRenewal(t *Turn, began time.Time) {
 func (h *Host) noteFailure(turns []*Turn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	for _, t := range turns {
+		t.failing = true
+	}
 	if slices.ContainsFunc(turns, func(t *Turn) bool { return !h.leased(t) }) {
 		h.changed.Broadcast()
 	}
@@ -155,6 +160,15 @@ func (h *Host) noteFailure(turns []*Turn) {
 // the store. The caller holds the lock.
 func (h *Host) leased(t *Turn) bool {
 	return elapsed(t.renewed, time.Now()) < h.cfg.LeaseTTL && !t.cancelled()
+}
+
+// cannotRenew reports whether this process works on a run whose lease it could not renew when
+// it last tried.
+func (h *Host) cannotRenew(runID string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	turn := h.turnOf(runID)
+	return turn != nil && (turn.failing || !h.leased(turn))
 }
 
 // LeaseLost reports whether this process works on a run whose lease it has lost, or

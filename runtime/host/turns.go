@@ -25,6 +25,7 @@ type Turn struct {
 	// Guarded by the host's lock:
 	renewed time.Time // when the last renewal of the lease that succeeded began
 	asked   time.Time // when the store was last asked to renew it
+	failing bool      // it could not be renewed when it was last tried
 	round   int64     // the last round that renews it
 
 	// If a workflow engine passes effects to this process; guarded by the host's lock:
@@ -309,7 +310,7 @@ func retryEffect[V any](
 	pause, counted := firstPause, 0
 	for try := 1; ; try++ {
 		result, err := do(h.handler, ctx, effect)
-		if counted++; h.LeaseLost(effect.RunID) {
+		if counted++; h.cannotRenew(effect.RunID) {
 			counted = 0
 		}
 		if err == nil || ctx.Err() != nil || !session.IsRetryable(err) || counted == effectTries {

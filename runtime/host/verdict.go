@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"slices"
 	"time"
 
 	"github.com/helixagents/helix/internal/retry"
@@ -12,19 +12,14 @@ import (
 )
 
 // A workflow engine asks any process to take a turn over if it has not heard of the one that
-// holds it. Whether that is dead is judged here by the same rule as for other runs, one lease
-// at a time, because the engine asks in any order.
+// holds it. Whether that is dead is judged by the same rule as for other runs. What is asked
+// for is written on account of by this process, whoever has the lock for recovering runs: the
+// engine asks in any order, and whom it likes.
 
-// leaving is since when this process leaves a turn to its holder, and when it was last asked to
-// take it over.
-type leaving struct {
-	since, asked time.Time
-}
-
-// awaitVerdict waits until this process may take over a turn for a workflow engine, and reads
-// the lease again. With force it may do so though the lease is renewed. It fails with
-// [session.ErrUnavailable] if another process should be asked.
-func (h *Host) awaitVerdict(ctx context.Context, due *session.Due) (force bool, err error) {
+// awaitVerdict waits until this process may take over a turn for a workflow engine, which has
+// been asking for so long, and reads the lease again. With force it may do so though the lease
+// is renewed. It fails with [session.ErrUnavailable] if another process should be asked.
+func (h *Host) awaitVerdict(ctx context.Context, due *session.Due, asked time.Duration) (force bool, err error) {
 	if due.Lease.Owner == "" || h.handler.Owns(due.Lease) {
 		return true, nil
 	}
@@ -43,14 +38,19 @@ func (h *Host) awaitVerdict(ctx context.Context, due *session.Due) (force bool, 
 		return false, err
 	case due.Lease.Owner == "":
 		return true, nil
-	case h.judged(due.Key, due.Lease):
-		return false, nil
 	case !due.Lease.Live(now):
-		return false, h.proveLoss(ctx, due)
-	case h.leavesTurn(due.RunID):
+		return false, h.awaitProof(ctx, *due)
+	case min(asked, h.contactTime()) < h.cfg.HolderTimeout: // in an outage nobody can tell who lives
 		return false, errHolderLives(due.RunID)
 	}
 	return true, nil
+}
+
+// contactTime returns for how long this process has been in contact with the store.
+func (h *Host) contactTime() time.Duration {
+	h.judging.Lock()
+	defer h.judging.Unlock()
+	return time.Since(h.judge.contacts[defaultLeaseTTL].since)
 }
 
 // ErrHolderLives is the error of [Host.TakeOver] for a turn whose process lives, as far as its
@@ -61,56 +61,63 @@ func errHolderLives(runID string) error {
 	return fmt.Errorf("take over run %s: %w", runID, ErrHolderLives)
 }
 
-// leavesTurn reports whether a turn is left to the process that holds it, because the workflow
-// engine has not asked for long enough.
-func (h *Host) leavesTurn(runID string) bool {
+// awaitProof waits until the lease, which has expired, may be taken over by the rule. The
+// takeover then compares that it was not renewed.
+func (h *Host) awaitProof(ctx context.Context, due session.Due) error {
 	h.judging.Lock()
-	defer h.judging.Unlock()
-	now, gap := time.Now(), 2*h.cfg.HolderTimeout
-	maps.DeleteFunc(h.left, func(_ string, l leaving) bool { return now.Sub(l.asked) > gap })
-	l := h.left[runID]
-	if l.since.IsZero() {
-		l.since = now
-	}
-	l.asked = now
-	h.left[runID] = l
-	return now.Sub(l.since) < h.cfg.HolderTimeout
-}
-
-// proveLoss writes on account of a lease that has expired, for so long that its holder, if it
-// lives, has renewed it. The takeover then compares that it was not renewed.
-func (h *Host) proveLoss(ctx context.Context, due *session.Due) error {
-	held := []session.Held{{Key: due.Key, Fence: due.Lease.Fence()}}
-	h.judging.Lock()
-	ttl := min(h.judge.ttlOf(&due.Lease), defaultLeaseTTL)
+	h.wanted[due.Key] = append(h.wanted[due.Key], due)
+	limit := admission + h.judge.ttlOf(&due.Lease)
 	h.judging.Unlock()
-	proof := part(proofPart, ttl)
-	var first time.Time
-	for began := time.Now(); ; {
-		probing, cancel := context.WithTimeout(ctx, h.renewalLimit())
-		wrote := time.Now()
-		err := h.cfg.Backend.ProbeLeases(probing, held)[0]
-		cancel()
-		switch {
-		case err != nil && session.IsRetryable(err): // the store has refused writes
-			first, proof = time.Time{}, ttl
-		case err != nil:
-			first = time.Time{}
-		case first.IsZero():
-			first = time.Now()
-		case wrote.Sub(first) >= proof:
-			return nil
+	defer func() {
+		h.judging.Lock()
+		defer h.judging.Unlock()
+		if h.wanted[due.Key] = h.wanted[due.Key][1:]; len(h.wanted[due.Key]) == 0 {
+			delete(h.wanted, due.Key)
 		}
+	}()
+	for began := time.Now(); ; {
 		switch {
+		case h.judged(due.Key, due.Lease):
+			return nil
 		case h.isClosing():
 			return errClosing
-		case time.Since(began) > admission:
-			return session.ErrUnavailable.WithMessage("run %s: this process cannot write on account of its lease: %v", due.RunID, err)
+		case time.Since(began) > limit:
+			return session.ErrUnavailable.WithMessage("run %s: this process could not prove that its holder is dead", due.RunID)
 		}
-		if retry.Sleep(ctx, part(probePart/2, ttl)) != nil {
+		if retry.Sleep(ctx, h.cfg.LeaseTTL/renewalPause) != nil {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// addWanted adds the leases to those that were listed which a workflow engine asks for. The
+// caller holds the lock.
+func (h *Host) addWanted(due []session.Due) []session.Due {
+	if len(h.wanted) == 0 {
+		return due
+	}
+	listed := make(map[session.Key]bool, len(due))
+	for i := range due {
+		listed[due[i].Key] = true
+	}
+	for key, wanted := range h.wanted {
+		if !listed[key] {
+			due = append(due, wanted[len(wanted)-1])
+		}
+	}
+	return due
+}
+
+// splitWanted returns the leases of suspects that a workflow engine asks for, and of the others
+// those that are given. The caller holds the lock.
+func (h *Host) splitWanted(held []session.Held) (wanted, others []session.Held) {
+	for key := range h.wanted {
+		if s := h.judge.suspects[key]; s != nil && s.due.Lease.Owner != "" {
+			wanted = append(wanted, session.Held{Key: key, Fence: s.due.Lease.Fence()})
+		}
+	}
+	others = slices.DeleteFunc(held, func(l session.Held) bool { return h.wanted[l.Key] != nil })
+	return wanted, others
 }
 
 // awaitContact waits until this process may take over a turn, for a workflow engine, whose

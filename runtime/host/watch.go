@@ -93,16 +93,17 @@ func (h *Host) judgeLeases(ctx context.Context, watch *leaseWatch) {
 	}
 	watch.failing = false
 	h.judging.Lock()
-	h.judge.list(due, read, now)
-	held := h.judge.held(maxProbes, read, h.isLeftAlone)
+	h.judge.list(h.addWanted(due), read, now)
+	wanted, others := h.splitWanted(h.judge.held(maxProbes, read, h.isLeftAlone))
 	ready := h.judge.isReady()
 	h.judging.Unlock()
+	h.probeLeases(ctx, wanted)
 	watch.recovers = ready && h.acquireRecovery(ctx, watch)
 	if !watch.recovers {
-		h.noteProbes(held, nil, time.Time{})
+		h.noteProbes(others, nil, time.Time{})
 		return
 	}
-	h.probeLeases(ctx, held)
+	h.probeLeases(ctx, others)
 	select {
 	case h.lost <- struct{}{}:
 	default: // it has not yet begun with what was found before

@@ -25,7 +25,7 @@ import (
 
 // lease is how long an orphan waits for its takeover, where a scenario is about
 // that.
-const lease = 200 * time.Millisecond
+const lease = 500 * time.Millisecond
 
 // Stage is the environment of one scenario: its own backend, and executors on it.
 type Stage struct {

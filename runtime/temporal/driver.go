@@ -140,13 +140,17 @@ func (d *driver) renew(ctx context.Context, runID string) error { return d.host.
 func (d *driver) takeOver(ctx context.Context, start host.Start) (takeover, error) {
 	always := func() bool { return true }
 	return withHeartbeat(ctx, always, func() (takeover, error) {
-		taken, err := d.host.TakeOver(ctx, start)
+		info := activity.GetInfo(ctx)
+		taken, err := d.host.TakeOver(ctx, start, info.StartedTime.Sub(info.ScheduledTime))
 		again := time.Duration(0)
 		switch {
 		case errors.Is(err, session.ErrUnknownAgent), errors.Is(err, session.ErrUnavailable):
 			again = takeOverRetry // another process may be able to
 		case errors.Is(err, host.ErrHolderLives):
 			again = holderRetry
+			if info.Attempt > manyAttempts {
+				again = takeOverRetry
+			}
 		}
 		if again > 0 {
 			err = temporal.NewApplicationErrorWithOptions(err.Error(), "", temporal.ApplicationErrorOptions{NextRetryDelay: again})
@@ -168,10 +172,11 @@ func (d *driver) cancel(ctx context.Context, start host.Start) error {
 }
 
 // takeOverRetry is the delay before another process is asked to take a turn over, and holderRetry
-// if that has to be the one that holds it, of all that may be asked.
+// for manyAttempts if that has to be the one that holds it, of all that may be asked.
 const (
 	takeOverRetry = 200 * time.Millisecond
 	holderRetry   = 50 * time.Millisecond
+	manyAttempts  = 40
 )
 
 // withHeartbeat calls do, which may take long, and sends heartbeats to the server until

@@ -90,7 +90,7 @@ func New(cfg Config) (*Runtime, error) {
 	d.slots = make(chan struct{}, cmp.Or(cfg.MaxEffects, 1000))
 	d.queue = cfg.TaskQueue + "/" + session.NewOwner("worker")
 	h, err := host.New(host.Config{
-		RuntimeOptions: cfg.RuntimeOptions, Name: Name, WorkflowEngine: true, ReleaseOpened: cfg.NoWorker, HolderTimeout: cfg.WorkerTimeout,
+		RuntimeOptions: cfg.RuntimeOptions, Name: Name, WorkflowEngine: true, ReleaseOpened: cfg.NoWorker, HolderTimeout: 2 * cfg.WorkerTimeout,
 	}, d)
 	if err != nil {
 		return nil, err
