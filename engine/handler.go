@@ -332,8 +332,8 @@ func (h *Handler) Signal(runID string, stop session.Stop) bool {
 }
 
 // Renew extends the leases of turns of this process, and notices stops that were
-// requested in other processes. It returns an error for each run whose lease was not
-// renewed.
+// requested in other processes. For each run that this process works on it returns nil, or
+// why the lease was not renewed; the store was not asked for any other.
 func (h *Handler) Renew(ctx context.Context, ttl time.Duration, runIDs ...string) map[string]error {
 	turns, leases := make([]*turn, 0, len(runIDs)), make([]session.Held, 0, len(runIDs))
 	for _, id := range runIDs {
@@ -341,17 +341,19 @@ func (h *Handler) Renew(ctx context.Context, ttl time.Duration, runIDs ...string
 			turns, leases = append(turns, t), append(leases, session.Held{Key: t.key, Fence: t.fence})
 		}
 	}
-	failed := map[string]error{}
+	answers := map[string]error{}
 	for i, renewed := range h.cfg.Backend.RenewLeases(ctx, leases, ttl) {
 		t := turns[i]
-		if err := renewed.Err; err != nil && !(lostTurn(err) && t.hasEnded()) { // it may have been released meanwhile
-			failed[t.run.ID] = err
+		err := renewed.Err
+		if err != nil && lostTurn(err) && t.hasEnded() { // it may have been released meanwhile
+			err = nil
 		}
+		answers[t.run.ID] = err
 		for _, stop := range renewed.Stops {
 			h.Signal(stop.RunID, stop)
 		}
 	}
-	return failed
+	return answers
 }
 
 // Signalled notices a stop that was requested, perhaps in another process, if this

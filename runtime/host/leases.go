@@ -106,9 +106,10 @@ func (h *Host) renewBatch(ctx context.Context, turns []*Turn) (failed []*Turn, r
 	errs := h.handler.Renew(renewing, h.cfg.LeaseTTL, runs...)
 	answered := false
 	for i, t := range turns {
-		switch err := errs[runs[i]]; {
+		err, asked := errs[runs[i]]
+		switch {
 		case err == nil:
-			answered = answered || h.handler.Opened(runs[i]) != nil // else the store was not asked for it
+			answered = answered || asked
 			h.noteRenewal(t, began)
 			h.ensureDriven(ctx, t)
 		case t.cancelled(): // it is being released
