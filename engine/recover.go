@@ -148,9 +148,8 @@ func (h *Handler) makeAgent(ctx context.Context, sessions session.Store, due ses
 type Loss struct {
 	// HandedOver is set if the process released the run and did not die.
 	HandedOver bool
-	// Before is how often the run was lost before, since it last made progress. A run
-	// that was lost before is a suspect: it may be what kills the processes that
-	// drive it.
+	// Before is how often the run was lost before, since it last made progress. Such a
+	// run may be what kills the processes that drive it.
 	Before int
 }
 

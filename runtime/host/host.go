@@ -105,10 +105,10 @@ type Host struct {
 
 	judging    sync.Mutex // guards the fields up to wanted
 	judge      *judge
-	recovering time.Time                     // since when lost runs are being recovered; zero if they are not
-	shared     time.Time                     // since when others may recover runs, too, because this process could not recover one
-	tried      map[string]try                // by run id: when this process last tried to recover it
-	wanted     map[session.Key][]session.Due // leases that a workflow engine asks for, by each that waits
+	recovering time.Time            // since when lost runs are being recovered; zero if they are not
+	shared     time.Time            // since when others may recover runs, too, because this process could not recover one
+	tried      map[string]try       // by run id: when this process last tried to recover it
+	wanted     map[session.Key]want // leases that a workflow engine asks for
 
 	recoverer string        // this process as the owner of the lock for recovering runs
 	features  string        // identifies the set of features that runs may require here
@@ -137,7 +137,7 @@ func New(cfg Config, driver Driver) (*Host, error) {
 		cfg: cfg, driver: driver, log: cfg.Logger, turns: map[string]*Turn{}, children: map[string]*Turn{},
 		opening: map[string]bool{}, inFlight: map[string]*work{}, stops: make(chan session.Wake, sweepPage), sweptTo: map[string]*session.Due{},
 		checkSlots: make(chan struct{}, maxChecks), renewals: make(chan struct{}, maxRenewals), intake: newIntake(),
-		judge: newJudge(cfg.LeaseTTL), recoverer: session.NewOwner(cfg.Name), features: featureSet(cfg.Features), lost: make(chan struct{}, 1), tried: map[string]try{}, wanted: map[session.Key][]session.Due{},
+		judge: newJudge(cfg.LeaseTTL), recoverer: session.NewOwner(cfg.Name), features: featureSet(cfg.Features), lost: make(chan struct{}, 1), tried: map[string]try{}, wanted: map[session.Key]want{},
 	}
 	h.changed = sync.NewCond(&h.mu)
 	var err error

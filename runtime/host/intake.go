@@ -14,14 +14,14 @@ const (
 	// maxTakeovers is how many takeovers a process has in flight at most: after the death
 	// of a process with many runs, the load of taking them over must not kill the next.
 	maxTakeovers = 256
-	// quarantine is how long a suspect waits after other runs were taken over, unless
-	// those end before.
+	// quarantine is how long a run that was lost before waits after other runs were taken
+	// over, unless those end before.
 	quarantine = 2 * time.Minute
 	// A takeover is no longer in flight when its run has lived for probation. That is
-	// longer for a suspect, which should be alone, and bounded, because it may wait for a
-	// slow model.
-	probation        = 30 * time.Second
-	suspectProbation = 5 * time.Minute
+	// longer for one that was lost before, which should be alone, and bounded, because it may
+	// wait for a slow model.
+	probation           = 30 * time.Second
+	lostBeforeProbation = 5 * time.Minute
 	// admission is how long a workflow engine that asks for a takeover waits before it is
 	// refused and asks another process.
 	admission = 10 * time.Second
@@ -30,20 +30,19 @@ const (
 // intake decides when this process takes a run over.
 //
 // When a process dies, it is unknown which of its runs was the reason, if one was. So
-// every run is taken over once, at once. A run that is then lost a second time without
-// having made progress is a suspect. Suspects are taken over one at a time, after all
-// other runs: if the process dies again, only the one suspect that was in flight counts
-// as having failed.
+// every run is taken over once, at once. Runs that are then lost a second time without having
+// made progress are taken over one at a time, after all others: if the process dies again,
+// only the one of them that was in flight counts as having failed.
 type intake struct {
-	mu       sync.Mutex
-	inFlight int           // takeovers whose run has not yet committed or ended
-	suspect  bool          // one of them is a suspect
-	others   int           // runs that were taken over, are not suspects, and are still held here
-	latest   time.Time     // when the last of those was taken over
-	freed    chan struct{} // closed when one of these fields changes
-	refused  bool          // some run was refused since the last change
-	again    chan struct{} // receives when a run that was refused may be admitted now
-	closing  chan struct{} // closed when the runtime is closing
+	mu         sync.Mutex
+	inFlight   int           // takeovers whose run has not yet committed or ended
+	lostBefore bool          // one of them was lost before
+	others     int           // runs that were taken over, were not lost before, and are still held here
+	latest     time.Time     // when the last of those was taken over
+	freed      chan struct{} // closed when one of these fields changes
+	refused    bool          // some run was refused since the last change
+	again      chan struct{} // receives when a run that was refused may be admitted now
+	closing    chan struct{} // closed when the runtime is closing
 }
 
 func newIntake() *intake {
@@ -53,46 +52,46 @@ func newIntake() *intake {
 // errLater refuses a takeover until other runs have been taken over.
 var errLater = errors.New("the run waits until others have been taken over")
 
-// full reports whether no run, or no suspect, is admitted now. When that changes, the
+// full reports whether no run, or none that was lost before, is admitted now. When that changes, the
 // channel again receives.
-func (in *intake) full(suspect bool) bool {
+func (in *intake) full(lostBefore bool) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return in.refuses(suspect)
+	return in.refuses(lostBefore)
 }
 
-func (in *intake) refuses(suspect bool) bool {
-	refused := in.inFlight >= maxTakeovers || suspect && (in.suspect || in.others > 0 && time.Since(in.latest) < quarantine)
+func (in *intake) refuses(lostBefore bool) bool {
+	refused := in.inFlight >= maxTakeovers || lostBefore && (in.lostBefore || in.others > 0 && time.Since(in.latest) < quarantine)
 	in.refused = in.refused || refused
 	return refused
 }
 
 // admit admits a run to be taken over, or returns nil if others come first.
-func (in *intake) admit(suspect bool) *admitted {
+func (in *intake) admit(lostBefore bool) *admitted {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.refuses(suspect) {
+	if in.refuses(lostBefore) {
 		return nil
 	}
 	in.inFlight++
-	if suspect {
-		in.suspect = true
+	if lostBefore {
+		in.lostBefore = true
 	} else {
 		in.others++
 		in.latest = time.Now()
 	}
-	return &admitted{in: in, suspect: suspect}
+	return &admitted{in: in, lostBefore: lostBefore}
 }
 
 // await calls admit until it admits the run, for at most the time admission.
-func (in *intake) await(ctx context.Context, suspect bool) (*admitted, error) {
+func (in *intake) await(ctx context.Context, lostBefore bool) (*admitted, error) {
 	timer := time.NewTimer(admission)
 	defer timer.Stop()
 	for {
 		in.mu.Lock()
 		freed := in.freed
 		in.mu.Unlock()
-		if a := in.admit(suspect); a != nil {
+		if a := in.admit(lostBefore); a != nil {
 			return a, nil
 		}
 		select {
@@ -125,10 +124,10 @@ func (in *intake) change(do func()) {
 
 // admitted is a run that may be taken over.
 type admitted struct {
-	in      *intake
-	suspect bool
-	landed  sync.Once
-	left    sync.Once
+	in         *intake
+	lostBefore bool
+	landed     sync.Once
+	left       sync.Once
 }
 
 // land records that the run has made progress.
@@ -136,8 +135,8 @@ func (a *admitted) land() {
 	a.landed.Do(func() {
 		a.in.change(func() {
 			a.in.inFlight--
-			if a.suspect {
-				a.in.suspect = false
+			if a.lostBefore {
+				a.in.lostBefore = false
 			}
 		})
 	})
@@ -147,7 +146,7 @@ func (a *admitted) land() {
 func (a *admitted) leave() {
 	a.land()
 	a.left.Do(func() {
-		if !a.suspect {
+		if !a.lostBefore {
 			a.in.change(func() { a.in.others-- })
 		}
 	})
@@ -158,8 +157,8 @@ func (h *Host) follow(a *admitted, opened *engine.Opened, done <-chan struct{}) 
 	h.loops.Go(func() {
 		defer a.leave()
 		limit := probation
-		if a.suspect {
-			limit = suspectProbation
+		if a.lostBefore {
+			limit = lostBeforeProbation
 		}
 		alive := time.NewTimer(limit)
 		defer alive.Stop()

@@ -39,52 +39,52 @@ func TestIntakeBoundsTakeovers(t *testing.T) {
 	}
 }
 
-func TestIntakeAdmitsOneSuspect(t *testing.T) {
+func TestIntakeAdmitsOneLostBefore(t *testing.T) {
 	t.Parallel()
 	in := newIntake()
 	first := in.admit(true)
 	if first == nil || in.admit(true) != nil {
-		t.Fatal("not exactly one suspect was admitted")
+		t.Fatal("not exactly one run that was lost before was admitted")
 	}
 	if in.admit(false) == nil {
-		t.Fatal("a first takeover was held back by a suspect")
+		t.Fatal("a first takeover was held back by a run that was lost before")
 	}
 	first.land()
 	if in.admit(true) != nil {
-		t.Fatal("a suspect was admitted beside a first takeover")
+		t.Fatal("a run that was lost before was admitted beside a first takeover")
 	}
 }
 
-func TestIntakeQuarantinesSuspects(t *testing.T) {
+func TestIntakeQuarantinesLostBefore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		in := newIntake()
 		other := in.admit(false)
 		other.land() // progress alone is not enough: what it does next may end the process
 		if in.admit(true) != nil {
-			t.Fatal("a suspect was admitted beside a run that was just taken over")
+			t.Fatal("a run that was lost before was admitted beside a run that was just taken over")
 		}
 		_, err := in.await(t.Context(), true)
 		if !errors.Is(err, session.ErrUnavailable) {
 			t.Fatalf("waiting ended with %v", err)
 		}
 		time.Sleep(quarantine)
-		suspect := in.admit(true)
-		if suspect == nil {
+		second := in.admit(true)
+		if second == nil {
 			t.Fatal("the quarantine does not end")
 		}
-		suspect.leave()
+		second.leave()
 		another := in.admit(false)
 		go func() {
 			time.Sleep(time.Second)
 			other.leave()
 			another.leave()
 		}()
-		suspect, err = in.await(t.Context(), true)
+		second, err = in.await(t.Context(), true)
 		if err != nil {
-			t.Fatalf("a suspect is not admitted after all others have ended: %v", err)
+			t.Fatalf("a run that was lost before is not admitted after all others have ended: %v", err)
 		}
-		suspect.leave()
+		second.leave()
 		close(in.closing)
 		held := in.admit(true)
 		if _, err := in.await(t.Context(), true); !errors.Is(err, session.ErrClosed) {

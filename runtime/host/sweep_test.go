@@ -72,6 +72,29 @@ func TestSweepIsContinued(t *testing.T) {
 	}
 }
 
+// The lock for sweeping that nobody releases, because its owner died and the store's clock was
+// set back after it, keeps a process from sweeping for a while only.
+func TestSweepUnderLock(t *testing.T) {
+	t.Parallel()
+	holdTurns(t, 0, nil, func(t *testing.T, o *office) {
+		name := "sweep/standing/" + o.handler.AgentSet()
+		if _, ours, err := o.db.Locks().TryAcquire(t.Context(), name, "dead", 10*time.Minute); err != nil || !ours {
+			t.Fatal("the lock is not free", err)
+		}
+		for i := range maxRefusedSweeps {
+			if o.acquireSweep(t.Context()) {
+				t.Fatalf("sweep %d did not wait for the one that has the lock", i)
+			}
+		}
+		if !o.acquireSweep(t.Context()) {
+			t.Error("the process does not sweep")
+		}
+		if o.acquireSweep(t.Context()) {
+			t.Error("after a sweep the process does not leave the next ones to others")
+		}
+	})
+}
+
 // Blobs are swept again while there are many, for a limited time.
 func TestSweepAgain(t *testing.T) {
 	t.Parallel()

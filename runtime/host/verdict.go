@@ -61,18 +61,27 @@ func errHolderLives(runID string) error {
 	return fmt.Errorf("take over run %s: %w", runID, ErrHolderLives)
 }
 
+// want is a lease that a workflow engine asks for.
+type want struct {
+	latest  session.Due // as it was last read
+	waiting int         // calls of awaitProof
+}
+
 // awaitProof waits until the lease, which has expired, may be taken over by the rule. The
 // takeover then compares that it was not renewed.
 func (h *Host) awaitProof(ctx context.Context, due session.Due) error {
 	h.judging.Lock()
-	h.wanted[due.Key] = append(h.wanted[due.Key], due)
+	h.wanted[due.Key] = want{latest: due, waiting: h.wanted[due.Key].waiting + 1}
 	limit := admission + h.judge.ttlOf(&due.Lease)
 	h.judging.Unlock()
 	defer func() {
 		h.judging.Lock()
 		defer h.judging.Unlock()
-		if h.wanted[due.Key] = h.wanted[due.Key][1:]; len(h.wanted[due.Key]) == 0 {
+		w := h.wanted[due.Key]
+		if w.waiting--; w.waiting == 0 {
 			delete(h.wanted, due.Key)
+		} else {
+			h.wanted[due.Key] = w
 		}
 	}()
 	for began := time.Now(); ; {
@@ -100,9 +109,9 @@ func (h *Host) addWanted(due []session.Due) []session.Due {
 	for i := range due {
 		listed[due[i].Key] = true
 	}
-	for key, wanted := range h.wanted {
+	for key, w := range h.wanted {
 		if !listed[key] {
-			due = append(due, wanted[len(wanted)-1])
+			due = append(due, w.latest)
 		}
 	}
 	return due
@@ -116,13 +125,16 @@ func (h *Host) splitWanted(held []session.Held) (wanted, others []session.Held) 
 			wanted = append(wanted, session.Held{Key: key, Fence: s.due.Lease.Fence()})
 		}
 	}
-	others = slices.DeleteFunc(held, func(l session.Held) bool { return h.wanted[l.Key] != nil })
+	others = slices.DeleteFunc(held, func(l session.Held) bool {
+		_, ok := h.wanted[l.Key]
+		return ok
+	})
 	return wanted, others
 }
 
-// awaitContact waits until this process may take over a turn, for a workflow engine, whose
-// lease has not expired: until it has been in contact with the store for so long that the
-// holder of the lease, if it was cut off, too, has told the workflow engine that it lives.
+// awaitContact waits until this process can tell whether the holder of a lease lives: until it
+// has been in contact with the store for so long that the holder, if it was cut off, too, has
+// renewed the lease, and has told the workflow engine that it lives.
 func (h *Host) awaitContact(ctx context.Context, lease session.Lease) error {
 	if lease.Owner == "" || h.handler.Owns(lease) {
 		return nil

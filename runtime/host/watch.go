@@ -167,25 +167,36 @@ func (h *Host) listLeases(ctx context.Context, watch *leaseWatch, clock answer) 
 		}
 		watch.late, watch.isSet = time.Now(), len(due) > found
 	}
-	if watch.old.found || time.Since(watch.old.read) >= h.recoveryTTL() {
+	if watch.old.isDue(h.recoveryTTL()) {
 		found := len(due)
 		request.Ahead = -recentLeases
 		page, err := read(watch.old.after)
 		if err != nil {
 			return nil, err
 		}
-		watch.old.read, watch.old.found = time.Now(), len(due) > found
 		h.judging.Lock()
 		turn := h.judge.turnTime()
 		h.judging.Unlock()
-		if time.Since(watch.old.since) > turn {
-			watch.old.after, watch.old.since = nil, time.Now()
-			if len(page) == leasePage {
-				watch.old.after = &page[leasePage-1]
-			}
-		}
+		watch.old.noteRead(page, len(due) > found, turn)
 	}
 	return due, nil
+}
+
+// isDue reports whether the page is to be read: always if there is something to recover, else
+// once per length of a lease.
+func (o *oldLeases) isDue(ttl time.Duration) bool { return o.found || time.Since(o.read) >= ttl }
+
+// noteRead notes the page that was read, and whether it had leases that this process may take
+// over. The next page is read when this one was looked at for so long.
+func (o *oldLeases) noteRead(page []session.Due, found bool, turn time.Duration) {
+	o.read, o.found = time.Now(), found
+	if time.Since(o.since) <= turn {
+		return
+	}
+	o.after, o.since = nil, time.Now()
+	if len(page) == leasePage {
+		o.after = &page[leasePage-1]
+	}
 }
 
 // acquireRecovery makes this process the one that recovers runs of its agents, unless

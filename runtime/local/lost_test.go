@@ -121,17 +121,24 @@ func TestTimeToRecover(t *testing.T) {
 	}
 }
 
+// newClocked returns a store, and a function that sets its clock back by ten minutes.
+func newClocked(t *testing.T) (db *memory.Backend, setBack func()) {
+	t.Helper()
+	var behind atomic.Int64
+	db = memory.New(memory.Config{Clock: func() time.Time { return time.Now().Add(-time.Duration(behind.Load())) }})
+	t.Cleanup(func() { _ = db.Close() })
+	return db, func() { behind.Store(int64(10 * time.Minute)) }
+}
+
 // A clock of the store that is set back delays no judgement by more than a lease.
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var ahead atomic.Int64
-		db := memory.New(memory.Config{Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
-		defer db.Close()
+		db, setBack := newClocked(t)
 		launch(t, db, helix.RuntimeOptions{Agents: []*helix.Agent{clerk()}})
 		time.Sleep(time.Minute)
 		lose(t, db, "s-1", "clerk", 5*time.Second)
-		ahead.Store(-int64(10 * time.Minute))
+		setBack()
 		if took := untilCompleted(t, db, "s-1"); took > 12*time.Second {
 			t.Errorf("the run was continued after %s", took)
 		}
@@ -142,11 +149,9 @@ func TestClockSetBack(t *testing.T) {
 func TestReleasedBeforeClockSetBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var ahead atomic.Int64
-		db := memory.New(memory.Config{Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
-		defer db.Close()
+		db, setBack := newClocked(t)
 		release(t, db, "s-1")
-		ahead.Store(-int64(10 * time.Minute))
+		setBack()
 		launch(t, db, helix.RuntimeOptions{Agents: []*helix.Agent{clerk()}})
 		if took := untilCompleted(t, db, "s-1"); took > time.Second {
 			t.Errorf("the run was continued after %s", took)
@@ -159,15 +164,13 @@ func TestReleasedBeforeClockSetBack(t *testing.T) {
 func TestClockSetBackUnderLock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var ahead atomic.Int64
-		db := memory.New(memory.Config{Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
-		defer db.Close()
+		db, setBack := newClocked(t)
 		dies := storetest.NewFaults(db)
 		launch(t, dies, helix.RuntimeOptions{Agents: []*helix.Agent{clerk()}})
 		lose(t, db, "s-1", "clerk", 5*time.Second)
 		untilCompleted(t, db, "s-1")
 		dies.Cut()
-		ahead.Store(-int64(10 * time.Minute))
+		setBack()
 		launch(t, db, helix.RuntimeOptions{Agents: []*helix.Agent{clerk()}})
 		time.Sleep(time.Minute)
 		lose(t, db, "s-2", "clerk", 5*time.Second)

@@ -445,18 +445,41 @@ func recoverHeartbeat(s *Stage) {
 	}
 }
 
-func recoverAfterOutage(s *Stage) {
-	g := s.newGate()
-	var ran, cancelled tally
-	agent := newAgent(scripted.New(scripted.Call("pay", num{1}), scripted.Text("Done.")).ByPosition(),
+// payment is an agent whose call waits, which may neither be cancelled nor run again.
+type payment struct {
+	s              *Stage
+	agent          *helix.Agent
+	gate           *gate
+	ran, cancelled tally
+}
+
+func (s *Stage) newPayment() *payment {
+	p := &payment{s: s, gate: s.newGate()}
+	p.agent = newAgent(scripted.New(scripted.Call("pay", num{1}), scripted.Text("Done.")).ByPosition(),
 		newTool("pay", func(ctx context.Context, _ *helix.Call, n int) (int, error) {
-			ran.add("pay")
-			if err := g.pass(ctx); err != nil {
-				cancelled.add("pay")
+			p.ran.add("pay")
+			if err := p.gate.pass(ctx); err != nil {
+				p.cancelled.add("pay")
 				return 0, err
 			}
 			return n, nil
 		}))
+	return p
+}
+
+// end lets the call end, and requires that its process has kept the run of session s-1.
+func (p *payment) end(run helix.Run) {
+	s := p.s
+	s.Helper()
+	p.gate.release()
+	s.ended(s.Result(run), helix.Completed)
+	s.same([]any{p.ran.of("pay"), p.cancelled.of("pay")}, []any{1, 0}, "payments that were started and cancelled")
+	s.same(s.run("s-1", run.ID()).Attempts, 0, "takeovers")
+	s.transcript("s-1", "user: Hi!", `assistant: pay({"n":1})`, "tool pay: 1", "assistant: Done.")
+}
+
+func recoverAfterOutage(s *Stage) {
+	p := s.newPayment()
 	var away atomic.Bool
 	start := func(backend store.Backend) Executor {
 		faults := storetest.NewFaults(backend)
@@ -467,10 +490,10 @@ func recoverAfterOutage(s *Stage) {
 			return storetest.Pass
 		})
 		faults.FailReads(away.Load)
-		return s.startOn(faults, Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
+		return s.startOn(faults, Options{Agents: []*helix.Agent{p.agent}, LeaseTTL: lease})
 	}
-	run := s.Begin(start(s.Backend), agent, "s-1", "Hi!")
-	s.receive("the tool runs", g.entered)
+	run := s.Begin(start(s.Backend), p.agent, "s-1", "Hi!")
+	s.receive("the tool runs", p.gate.entered)
 	for range 2 {
 		start(s.config.Reopen(s.T, s.Backend))
 	}
@@ -478,37 +501,19 @@ func recoverAfterOutage(s *Stage) {
 	s.idle(15 * lease) // longer than a workflow engine waits for a process that is silent
 	away.Store(false)
 	s.idle(5 * lease) // others may now take over, if they do not know that the process lives
-	g.release()
-	s.ended(s.Result(run), helix.Completed)
-	s.same([]any{ran.of("pay"), cancelled.of("pay")}, []any{1, 0}, "payments that were started and cancelled")
-	s.same(s.run("s-1", run.ID()).Attempts, 0, "takeovers")
-	s.transcript("s-1", "user: Hi!", `assistant: pay({"n":1})`, "tool pay: 1", "assistant: Done.")
+	p.end(run)
 }
 
 func recoverCutOff(s *Stage) {
-	g := s.newGate()
-	var ran, cancelled tally
-	agent := newAgent(scripted.New(scripted.Call("pay", num{1}), scripted.Text("Done.")),
-		newTool("pay", func(ctx context.Context, _ *helix.Call, n int) (int, error) {
-			ran.add("pay")
-			if err := g.pass(ctx); err != nil {
-				cancelled.add("pay")
-				return 0, err
-			}
-			return n, nil
-		}))
+	p := s.newPayment()
 	backend := s.newFrail(s.Backend)
-	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
-	run := s.Begin(x, agent, "s-1", "Hi!")
-	s.receive("the tool runs", g.entered)
+	x := s.startOn(backend, Options{Agents: []*helix.Agent{p.agent}, LeaseTTL: lease})
+	run := s.Begin(x, p.agent, "s-1", "Hi!")
+	s.receive("the tool runs", p.gate.entered)
 	backend.faults.noRenew.Store(true)
 	s.idle(10 * lease) // also longer than a workflow engine waits for a process that is silent
 	backend.faults.noRenew.Store(false)
-	g.release()
-	s.ended(s.Result(run), helix.Completed)
-	s.same([]any{ran.of("pay"), cancelled.of("pay")}, []any{1, 0}, "payments that were started and cancelled")
-	s.same(s.run("s-1", run.ID()).Attempts, 0, "takeovers")
-	s.transcript("s-1", "user: Hi!", `assistant: pay({"n":1})`, "tool pay: 1", "assistant: Done.")
+	p.end(run)
 }
 
 func recoverCrashLoop(s *Stage) {
@@ -592,7 +597,7 @@ func recoverBystanders(s *Stage) {
 	for i := range others {
 		s.ended(s.Result(s.Attach(y, fmt.Sprintf("other-%d", i))), helix.Completed)
 	}
-	s.same(most.Load(), int64(1), "suspects at work at the same time")
+	s.same(most.Load(), int64(1), "runs that were lost before at work at the same time")
 }
 
 func recoverMany(s *Stage) {

@@ -84,7 +84,7 @@ type Op struct {
 // Writes returns the name of every write of a backend. They are the names of
 // methods; DeleteStream, RenewLock, ReleaseLock, PutBlob and SweepBlobs distinguish
 // methods that several interfaces have or may come to have.
-func Writes() []string {
+func Writes() []string { // without ProbeLeases, which changes nothing
 	return []string{
 		// session.Store
 		"Clone", "Delete", "Edit", "SetStatus",
