@@ -20,10 +20,10 @@ MINUTES    ?= 60
 COUNT      ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help run chat test stress soak fuzz matrix sim lint fmt bench weight
+.PHONY: help run chat test stress soak fuzz matrix outages sim lint fmt bench weight
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 BUILD = echo "building bin/helix (the first build takes some minutes)" && go build -o bin/helix ./cmd/helix
 
@@ -52,6 +52,10 @@ fuzz: ## fuzz each decoder of a request body for ten minutes (HELIX_FUZZTIME=1m 
 matrix: ## run every scenario on every runtime over Postgres, and print what passed (about ten minutes)
 	@CGO_ENABLED=0 go build -o bin/with ./internal/testserver/with
 	@HELIX_SOAK=1 bin/with go test -json -count=1 -timeout 60m -run 'TestScenarios/postgres' ./internal/onservers/local ./runtime/temporal ./runtime/dbos | go run ./internal/matrix
+
+outages: ## take the store away from processes at work, in every way and on every runtime, and print a table (about 40 minutes)
+	@CGO_ENABLED=0 go build -o bin/with ./internal/testserver/with
+	@HELIX_SOAK=1 bin/with go test -count=1 -timeout 120m -v -run TestOutages ./internal/chaos
 
 sim: ## simulate a fleet with faults for an hour of its time (SEED=7 MINUTES=90 selects which, and for how long)
 	@go test -count=1 -timeout 24h -v -run TestSimulation ./internal/simulation -seed $(SEED) -minutes $(MINUTES)

@@ -58,6 +58,9 @@ type bench struct {
 	run   func(ctx context.Context, k kind, quick bool) ([]row, error)
 }
 
+// holds is how long heartbeats are measured.
+var holds = 20 * time.Second
+
 var benches = []bench{
 	{"step", false, steps(effect)},
 	{"step-growing-state", false, steps(growingState)},
@@ -74,6 +77,10 @@ var benches = []bench{
 	{"takeover", false, takeover},
 	{"stop-elsewhere", false, stopElsewhere},
 	{"killed", false, killed},
+	{"held", false, held(&holds)},
+	{"restarted-0s", false, restarted(0)},
+	{"restarted-3s", false, restarted(3 * time.Second)},
+	{"restarted-30s", false, restarted(30 * time.Second)},
 	{"stream", false, streams},
 	{"fanout", false, fanout},
 	{"chats", true, chats},
@@ -90,7 +97,8 @@ func run() int {
 	match := flag.String("run", "", "run only benches whose bench/store matches this regular expression")
 	quick := flag.Bool("quick", false, "take fewer samples")
 	here := flag.Bool("here", false, "run everything in this process")
-	victim := flag.String("victim", "", "be the process that the bench killed kills, on a store, given as kind, name and URL; the bench itself uses it")
+	victim := flag.String("victim", "", "be a process to be killed, with a number of runs, on a store, given as kind, name and URL; the bench itself uses it")
+	flag.DurationVar(&holds, "hold", holds, "for how long the bench held measures heartbeats")
 	flag.Parse()
 	if *victim != "" {
 		fmt.Fprintln(os.Stderr, "bench: the process to kill:", beVictim(*victim))

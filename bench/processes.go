@@ -1,14 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
-	"strings"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -100,6 +95,40 @@ const victims = 100
 // killed measures how long the runs of a process that is killed with SIGKILL wait until
 // another process continues them, with the default settings.
 func killed(ctx context.Context, k kind, _ bool) ([]row, error) {
+	return continued(ctx, "killed", k, func(_ context.Context, start, kill func() error) (began time.Time, err error) {
+		if err := start(); err != nil {
+			return began, err
+		}
+		err = kill()
+		return time.Now(), err
+	})
+}
+
+// restarted returns a bench of how long the runs of the only process wait after its restart, if
+// it was killed with SIGKILL and was away for a while.
+func restarted(away time.Duration) func(context.Context, kind, bool) ([]row, error) {
+	return func(ctx context.Context, k kind, _ bool) ([]row, error) {
+		name := fmt.Sprintf("restarted-%.0fs", away.Seconds())
+		return continued(ctx, name, k, func(ctx context.Context, start, kill func() error) (began time.Time, err error) {
+			if err := kill(); err != nil {
+				return began, err
+			}
+			select {
+			case <-time.After(away):
+			case <-ctx.Done():
+				return began, ctx.Err()
+			}
+			began = time.Now()
+			return began, start()
+		})
+	}
+}
+
+// continued measures how long the runs of a process that is killed wait until the one continues
+// them that prepare starts. It kills the first, too, and returns from when on they wait.
+func continued(
+	ctx context.Context, name string, k kind, prepare func(ctx context.Context, start, kill func() error) (began time.Time, err error),
+) ([]row, error) {
 	if k.reopen == nil {
 		return nil, nil
 	}
@@ -110,19 +139,29 @@ func killed(ctx context.Context, k kind, _ bool) ([]row, error) {
 			return err
 		}
 		model := &mute{make(chan struct{}, victims), make(chan time.Time, victims)}
-		rt, err := local.New(local.Config{Backend: s.Backend, Agents: []*helix.Agent{{Name: "mute", Model: model}}})
-		if err != nil {
+		var rt *local.Runtime
+		start := func() error {
+			rt, err = local.New(local.Config{Backend: s.Backend, Agents: []*helix.Agent{{Name: "mute", Model: model}}})
 			return err
 		}
-		defer rt.Close()
-		died, err := killOne(ctx, k.name+" "+s.name+" "+url)
+		kill := func() error {
+			v, err := startVictim(ctx, victimOf(k, s, url, victims))
+			if err == nil {
+				v.kill()
+			}
+			return err
+		}
+		began, err := prepare(ctx, start, kill)
+		if rt != nil {
+			defer rt.Close()
+		}
 		if err != nil {
 			return err
 		}
 		for range victims {
 			select {
 			case <-model.asked:
-				took = append(took, time.Since(died))
+				took = append(took, time.Since(began))
 			case <-ctx.Done():
 				return ctx.Err()
 			}
@@ -134,67 +173,7 @@ func killed(ctx context.Context, k kind, _ bool) ([]row, error) {
 	}
 	var rows []row
 	for _, p := range []float64{50, 100} {
-		rows = append(rows, row{Bench: "killed", Store: k.name, Runtime: local.Name, N: victims, Unit: fmt.Sprintf("µs p%.0f", p), Value: percentile(took, p)})
+		rows = append(rows, row{Bench: name, Store: k.name, Runtime: local.Name, N: victims, Unit: fmt.Sprintf("µs p%.0f", p), Value: percentile(took, p)})
 	}
 	return rows, nil
-}
-
-// killOne starts another process and kills it once all its models are asked.
-func killOne(ctx context.Context, where string) (died time.Time, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return died, err
-	}
-	cmd := exec.CommandContext(ctx, self, "-victim", where)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return died, err
-	}
-	if err := cmd.Start(); err != nil {
-		return died, err
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	died = time.Now()
-	_ = cmd.Process.Kill()
-	_, _ = io.Copy(io.Discard, out)
-	_ = cmd.Wait() // it was killed
-	if err != nil || line != "running\n" {
-		return died, fmt.Errorf("the process to kill said %q: %w", line, err)
-	}
-	return died, nil
-}
-
-// beVictim runs sessions until the process is killed. It returns only why it cannot.
-func beVictim(where string) error {
-	ctx := context.Background()
-	parts := strings.SplitN(where, " ", 3)
-	for _, k := range kinds(newServers()) {
-		if k.name != parts[0] || k.reopen == nil {
-			continue
-		}
-		db, err := k.reopen(parts[2], parts[1])
-		if err != nil {
-			return err
-		}
-		model := &mute{make(chan struct{}, victims), make(chan time.Time, victims)}
-		agent := &helix.Agent{Name: "mute", Model: model}
-		rt, err := local.New(local.Config{Backend: db})
-		if err != nil {
-			return err
-		}
-		err = each(victims, func(i int) error {
-			_, err := rt.Execute(ctx, agent, helix.Input{SessionID: fmt.Sprint("s-", i), Message: helix.UserText("Begin.")})
-			if err == nil {
-				<-model.asked
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		fmt.Println("running")
-		select {} // until it is killed
-	}
-	return fmt.Errorf("there is no store %q", parts[0])
 }

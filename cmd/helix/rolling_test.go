@@ -163,6 +163,7 @@ func TestRollingDeploy(t *testing.T) {
 			}
 			r.testFollowing()
 			r.testKills()
+			r.testGoBack()
 			r.testFirstBlob()
 			r.verify(batches(r))
 		})
@@ -283,6 +284,55 @@ func (r *rolling) testFollowing() {
 		}
 		r.t.Logf("the reader of the %s program saw %d of %d words of the %s one before the next was written", reader.name, intime, words, writer.name)
 	}
+}
+
+// testGoBack kills both programs in the middle of replies and starts the old one only, as
+// somebody does who goes back after a crash: it continues what the new one has begun, and nothing
+// has to be done for that.
+func (r *rolling) testGoBack() {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), eventually.Patience)
+	defer cancel()
+	old, young := r.seats[0], r.seats[1]
+	runs := map[string]string{} // by session
+	for i := range 4 {
+		id := fmt.Sprint("back-", i)
+		runs[id] = begin(r.t, young.client, "teller", id, askStory).RunID
+		words := 0
+		for item, err := range young.client.Read(ctx, id, 0) {
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			if item.Chunk != nil && item.Chunk.Kind == stream.TextDelta {
+				words++
+			}
+			if words == 3 {
+				break
+			}
+		}
+	}
+	young.server.kill()
+	old.server.kill()
+	r.start(old)
+	began := time.Now()
+	db, err := backend.Open(r.address, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer db.Close()
+	for id, runID := range runs {
+		for _, err := range old.client.ReadRun(ctx, id, runID, 0) {
+			if err != nil {
+				r.t.Errorf("%s: read at the old server: %v", id, err)
+			}
+		}
+		run, err := db.Sessions().Run(ctx, id, runID)
+		if err != nil || run.Status != session.RunCompleted || run.Attempts != 1 {
+			r.t.Errorf("%s: the old program left the run as %+v, %v", id, run, err)
+		}
+	}
+	r.t.Logf("the old program alone ended what the new one had begun within %s", time.Since(began).Round(100*time.Millisecond))
+	r.start(young)
 }
 
 // testFirstBlob puts the first blob of the store, which the old program would neither

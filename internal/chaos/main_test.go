@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/helixagents/helix/internal/backend"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testbackend"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/internal/testshare"
@@ -133,6 +135,15 @@ func open(dir string) (store.Backend, error) {
 		return nil, err
 	}
 	return opener(string(address))()
+}
+
+// openPlain opens the store for a process that keeps its leases as any other does.
+func openPlain(dir string) (store.Backend, error) {
+	address, err := os.ReadFile(filepath.Join(dir, "store"))
+	if err != nil {
+		return nil, err
+	}
+	return backend.OpenWithin(eventually.Patience, string(address), nil)
 }
 
 // openFor opens the store for the test itself.

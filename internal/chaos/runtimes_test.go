@@ -114,7 +114,11 @@ func dialTemporal(address string, options ...grpc.DialOption) (client.Client, er
 }
 
 func temporalConfig(c client.Client, queue string, opts helix.RuntimeOptions) temporal.Config {
-	return temporal.Config{RuntimeOptions: opts, Client: c, TaskQueue: queue, WorkerTimeout: silence}
+	cfg := temporal.Config{RuntimeOptions: opts, Client: c, TaskQueue: queue, WorkerTimeout: silence}
+	if opts.LeaseTTL == 0 { // all as a user has it who sets nothing
+		cfg.WorkerTimeout = 0
+	}
+	return cfg
 }
 
 // dialled closes its client, too.

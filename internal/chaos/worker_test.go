@@ -44,13 +44,21 @@ func (s slow) Call(ctx context.Context, call *helix.Call, input json.RawMessage)
 // fleet is one of several processes that share a session: whichever has it works on
 // it.
 func fleet(ctx context.Context, dir string) error {
-	db, err := open(dir)
+	start := open
+	if exists(dir, "defaults") {
+		start = openPlain
+	}
+	db, err := start(dir)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
 	agent := fleetAgent(dir)
-	rt, err := startRuntime(dir, options(db, agent))
+	opts := options(db, agent)
+	if exists(dir, "defaults") {
+		opts = helix.RuntimeOptions{Backend: db, Agents: opts.Agents}
+	}
+	rt, err := startRuntime(dir, opts)
 	if err != nil {
 		return err
 	}

@@ -57,6 +57,11 @@ type settings struct {
 // taskTimeout returns how long a process may take for a workflow task.
 func (s *settings) taskTimeout() time.Duration { return min(s.Silence, 10*time.Second) }
 
+// takeOverSilence returns how long a process may be silent that was asked to take a turn over.
+// One that is stopped, and keeps its connections, is asked once for each of its polls, and the
+// turn waits for so long each time. Nothing is lost if one that is only slow is given up.
+func (s *settings) takeOverSilence() time.Duration { return min(s.Silence, 5*time.Second) }
+
 // takeover is the result of a takeover: Queue is the task queue of the process that now
 // holds the turn.
 type takeover struct {
@@ -284,20 +289,20 @@ const effectTimeout = 30 * 24 * time.Hour
 // onHolder returns a context for activities on the process that holds the turn. They are
 // tried once, because no other process can carry them out.
 func (t *turn) onHolder(ctx workflow.Context, id string) workflow.Context {
-	return t.at(ctx, t.Queue, id, t.Settings.Silence)
+	return t.at(ctx, t.Queue, id, t.Settings.Silence, t.Settings.Silence)
 }
 
 // onLastHolder returns a context for activities on the process that held the turn before.
 func (t *turn) onLastHolder(ctx workflow.Context) workflow.Context {
-	return t.at(ctx, t.lastHolder, "", min(t.Settings.Silence, 2*time.Second))
+	return t.at(ctx, t.lastHolder, "", min(t.Settings.Silence, 2*time.Second), t.Settings.takeOverSilence())
 }
 
 // at returns a context for activities on the process of a task queue, which has to start
-// them within the time begin.
-func (t *turn) at(ctx workflow.Context, queue, id string, begin time.Duration) workflow.Context {
+// them within the time begin, and is then not to be silent for longer than silence.
+func (t *turn) at(ctx workflow.Context, queue, id string, begin, silence time.Duration) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		ActivityID: id, TaskQueue: queue, ScheduleToStartTimeout: begin, StartToCloseTimeout: effectTimeout,
-		HeartbeatTimeout: t.Settings.Silence, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
+		HeartbeatTimeout: silence, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
 	})
 }
 
@@ -305,7 +310,7 @@ func (t *turn) at(ctx workflow.Context, queue, id string, begin time.Duration) w
 // tried until one succeeds.
 func (t *turn) onAnyProcess(ctx workflow.Context) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue: t.Settings.TaskQueue, StartToCloseTimeout: time.Hour, HeartbeatTimeout: t.Settings.Silence,
+		TaskQueue: t.Settings.TaskQueue, StartToCloseTimeout: time.Hour, HeartbeatTimeout: t.Settings.takeOverSilence(),
 		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 30 * time.Second},
 	})
 }

@@ -182,6 +182,9 @@ func openPopulated(t *testing.T) *Backend {
 	t.Helper()
 	b := openTest(t)
 	for _, text := range populate {
+		if testshare.Soak() {
+			text = strings.ReplaceAll(text, "20000)", "100000)")
+		}
 		if _, err := b.pool.Exec(t.Context(), b.sql(text)); err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
@@ -198,6 +201,90 @@ func TestPlans(t *testing.T) {
 	t.Run("waiting calls", func(t *testing.T) { checkWaitingPlans(t, b) })
 	t.Run("sweeps", func(t *testing.T) { checkSweepPlans(t, b) })
 	t.Run("all queries", func(t *testing.T) { checkQueryPlans(t, b) })
+	t.Run("rows that sweeps read", func(t *testing.T) { checkSweepRows(t, b) })
+}
+
+// checkSweepRows requires of each list of a sweep that it reads at most one row more than it
+// returns, however many sessions there are, and however many are due later.
+func checkSweepRows(t *testing.T, b *Backend) {
+	t.Helper()
+	const due = 40
+	for _, statement := range []string{
+		"UPDATE helix.sessions SET lease_until = now() + number * interval '1 second', run_status = 'running', owner = 'o' WHERE number % 10 = 1",
+		"UPDATE helix.sessions SET lease_until = now() - interval '1 hour' WHERE number IN (SELECT number FROM helix.sessions WHERE number % 10 = 1 ORDER BY number LIMIT 40)",
+		"UPDATE helix.sessions SET expires_at = now() - interval '1 hour' WHERE number IN (SELECT number FROM helix.sessions WHERE expires_at IS NOT NULL AND status IN ('active', 'interrupted') ORDER BY number LIMIT 40)",
+		"UPDATE helix.sessions SET close_owed_at = now() + number * interval '1 second' WHERE close_owed_at IS NOT NULL",
+		"UPDATE helix.sessions SET close_owed_at = now() - interval '1 hour', run_status = 'completed' WHERE number IN (SELECT number FROM helix.sessions WHERE number % 10 = 2 ORDER BY number LIMIT 40)",
+		"UPDATE helix.pending SET deadline = now() - interval '1 hour' WHERE number IN (SELECT p.number FROM helix.pending p JOIN helix.sessions s ON s.number = p.session WHERE p.state = 'waiting' AND s.status <> 'paused' ORDER BY p.number LIMIT 40)",
+		"ANALYZE helix.sessions, helix.pending",
+	} {
+		if _, err := b.pool.Exec(t.Context(), b.sql(statement)); err != nil {
+			t.Fatalf("%v\n%s", err, statement)
+		}
+	}
+	for name, c := range map[string]struct{ query, table string }{
+		"deadlines": {sweepDeadlines, "pending"}, "leases": {sweepLeases, "sessions"}, "expired sessions": {sweepExpired, "sessions"},
+		"pending closes": {sweepPendingCloses, "sessions"},
+	} {
+		for _, size := range []int{25, 512} {
+			returned, read, plan := analyze(t, b, c.query, c.table, fmt.Sprintf("NULL, '-infinity', '', '', '', %d, NULL, 0, ''", size))
+			if want := min(size, due); returned != want || read > want+1 {
+				t.Errorf("%s: it reads %d rows to return %d, not %d\n%s", name, read, returned, want, plan)
+			}
+		}
+	}
+	returned, read, plan := analyze(t, b, sweepWakes, "wakes", "'-infinity', '', '', '', 25")
+	if returned != 25 || read > 26 {
+		t.Errorf("wakes: it reads %d rows to return %d\n%s", read, returned, plan)
+	}
+}
+
+// planNode is a step of a plan that was carried out.
+type planNode struct {
+	Relation string     `json:"Relation Name"`
+	Rows     float64    `json:"Actual Rows"`
+	Loops    float64    `json:"Actual Loops"`
+	Removed  float64    `json:"Rows Removed by Filter"`
+	Checked  float64    `json:"Rows Removed by Index Recheck"`
+	Plans    []planNode `json:"Plans"`
+}
+
+// read returns how many rows of a table were read.
+func (n planNode) read(table string) (rows int) {
+	if n.Relation == table {
+		rows = int((n.Rows + n.Removed + n.Checked) * n.Loops)
+	}
+	for _, below := range n.Plans {
+		rows += below.read(table)
+	}
+	return rows
+}
+
+// analyze carries a query out with its generic plan, and returns how many rows it has returned, and
+// how many of the given table it has read.
+func analyze(t *testing.T, b *Backend, text, table, args string) (returned, read int, plan string) {
+	t.Helper()
+	err := b.pool.AcquireFunc(t.Context(), func(conn *pgxpool.Conn) error {
+		for _, statement := range []string{"PREPARE analyzed AS " + b.sql(text), "SET plan_cache_mode = force_generic_plan"} {
+			if _, err := conn.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol); err != nil {
+				return err
+			}
+		}
+		execute := "EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) EXECUTE analyzed(" + args + ")"
+		if err := conn.QueryRow(t.Context(), execute, pgx.QueryExecModeSimpleProtocol).Scan(&plan); err != nil {
+			return err
+		}
+		_, err := conn.Exec(t.Context(), "RESET plan_cache_mode; DEALLOCATE analyzed", pgx.QueryExecModeSimpleProtocol)
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	var out []struct{ Plan planNode }
+	if err := json.Unmarshal([]byte(plan), &out); err != nil {
+		t.Fatal(err)
+	}
+	return int(out[0].Plan.Rows), out[0].Plan.read(table), plan
 }
 
 // checkSweepPlans requires that the time bounds what a sweep reads of its index.

@@ -1,0 +1,405 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/backend"
+	"github.com/helixagents/helix/internal/eventually"
+	"github.com/helixagents/helix/internal/faultproxy"
+	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/internal/testshare"
+	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/runtime/dbos"
+	"github.com/helixagents/helix/runtime/local"
+	"github.com/helixagents/helix/runtime/temporal"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+)
+
+const (
+	longCalls  = 40 // calls of one process that are under way before the outage and after it
+	shortCalls = 4  // that end while it lasts
+	idlers     = 4  // processes that could take over
+	lockedRows = 18
+	// contact is how long processes know the store before it goes away: each may then
+	// recover runs at once. A death is judged within settling after the store is back.
+	contact  = 7 * time.Second
+	settling = 10 * time.Second
+)
+
+// outage is a way for a store to be away.
+type outage struct {
+	name  string
+	lasts time.Duration
+	begin func(o *outages) (end func())
+	only  string // the kind of store; "" is every one
+}
+
+func outageList() []outage {
+	killed := func(o *outages) func() { o.server.Kill(); return o.server.Start }
+	paused := func(o *outages) func() { o.server.Pause(); return o.server.Resume }
+	slow := func(o *outages) func() { o.proxy.Delay(time.Second); return o.proxy.Pass }
+	return []outage{
+		{"killed for 7 s", 7 * time.Second, killed, ""},
+		{"killed for 20 s", 20 * time.Second, killed, ""},
+		{"paused for 7 s", 7 * time.Second, paused, ""},
+		{"paused for 20 s", 20 * time.Second, paused, ""},
+		{"round trips of 2 s for 12 s", 12 * time.Second, slow, ""},
+		{"writes refused for 20 s", 20 * time.Second, (*outages).refuseWrites, ""},
+		{"18 rows locked for 12 s", 12 * time.Second, (*outages).lockRows, "postgres"},
+	}
+}
+
+// TestOutages takes the store away from a process with calls that may not run again, beside
+// idle ones that could take its runs over, and from one that is alone. No call is cancelled or
+// told as unknown, and no model is asked twice. One outage is tried with each commit; a long run
+// tries all of them several times, and prints a table.
+func TestOutages(t *testing.T) {
+	t.Parallel()
+	type trial struct {
+		kind    kind
+		runtime string
+		others  int
+		outage  outage
+		times   int
+	}
+	var trials []trial
+	for _, k := range kinds() {
+		for _, o := range outageList() {
+			if o.only != "" && o.only != k.name {
+				continue
+			}
+			if k.name != "postgres" {
+				trials = append(trials, trial{k, local.Name, idlers, o, 3})
+				continue
+			}
+			trials = append(trials, trial{k, local.Name, idlers, o, 10})
+			for _, name := range []string{dbos.Name, temporal.Name} {
+				trials = append(trials, trial{k, name, idlers, o, 3}, trial{k, name, 0, o, 3})
+			}
+		}
+	}
+	var mu sync.Mutex // guards table
+	var table strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "store\truntime\tprocesses\toutage\ttrials\tcalls\tcancelled\tunknown\tasked twice\ttaken over\tnot completed\tothers' leases expired")
+	t.Run("trials", func(t *testing.T) {
+		for i, x := range trials {
+			if !testshare.HasTurn(t, i, len(trials)) {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/%s/%d others/%s", x.kind.name, x.runtime, x.others, x.outage.name), func(t *testing.T) {
+				t.Parallel()
+				if !testshare.Soak() {
+					x.times = 1
+				}
+				var sum damage
+				tried := 0
+				for i := range x.times { // each with a server that ends with it
+					t.Run(fmt.Sprint(i), func(t *testing.T) {
+						tried++
+						sum.add(tryOutage(t, x.kind, x.runtime, x.others, x.outage))
+					})
+				}
+				if sum != (damage{}) {
+					t.Errorf("%+v", sum)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\n", x.kind.name, x.runtime, x.others+1, x.outage.name, tried,
+					tried*(longCalls+shortCalls), sum.cancelled, sum.unknown, sum.askedTwice, sum.takenOver, sum.notCompleted, sum.expired)
+			})
+		}
+	})
+	if err := w.Flush(); err != nil {
+		t.Error(err)
+	}
+	t.Logf("\n%s", table.String())
+}
+
+// damage is what an outage may have done, in numbers of calls or runs.
+type damage struct {
+	cancelled, unknown, askedTwice, takenOver, notCompleted int
+	expired                                                 int // leases of sessions that have nothing to do with it
+}
+
+func (d *damage) add(other damage) {
+	d.cancelled += other.cancelled
+	d.unknown += other.unknown
+	d.askedTwice += other.askedTwice
+	d.takenOver += other.takenOver
+	d.notCompleted += other.notCompleted
+	d.expired += other.expired
+}
+
+// outages is a store of the test's own, and a process whose calls wait.
+type outages struct {
+	t       *testing.T
+	server  *testserver.Server
+	proxy   *faultproxy.Proxy
+	agent   *helix.Agent
+	model   *scripted.Model
+	entered chan struct{} // receives when a call begins
+	endings [2]chan struct{}
+	runs    []helix.Run
+	log     journal
+
+	cancelled atomic.Int64
+	expired   map[string]bool // sessions that have nothing to do with the outage
+}
+
+func tryOutage(t *testing.T, k kind, runtime string, others int, fault outage) (sum damage) {
+	t.Helper()
+	o := &outages{
+		t: t, server: k.start(t), entered: make(chan struct{}, longCalls+shortCalls), expired: map[string]bool{},
+		endings: [2]chan struct{}{make(chan struct{}), make(chan struct{})},
+	}
+	o.proxy = faultproxy.New(t, o.server.Addr())
+	o.model = scripted.New(scripted.Call("pay", map[string]any{}), scripted.Text("Done.")).ByPosition()
+	o.agent = &helix.Agent{Name: "payer", Model: o.model, Tools: []helix.Tool{{
+		Name: "pay", Description: "Pays.", Execute: helix.Func(func(ctx context.Context, call *helix.Call, _ struct{}) (int, error) {
+			return o.pay(ctx, call)
+		}),
+	}}}
+	start := o.starter(runtime)
+	holder := start()
+	for range others {
+		start()
+	}
+	for i := range longCalls + shortCalls {
+		run, err := holder.Execute(t.Context(), o.agent, helix.Input{SessionID: payer(i), Message: helix.UserText("Pay.")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.runs = append(o.runs, run)
+	}
+	for range o.runs {
+		eventually.Receive(t, "a call begins", o.entered)
+	}
+	time.Sleep(contact) // waits: as long as processes know the store
+	end := fault.begin(o)
+	time.Sleep(fault.lasts / 2) // waits: the outage lasts as long as the trial says
+	close(o.endings[1])
+	time.Sleep(fault.lasts / 2) // waits: the other half
+	end()
+	time.Sleep(settling) // waits: as long as somebody may judge wrongly
+	close(o.endings[0])
+	return o.count(k, len(o.runs))
+}
+
+func payer(i int) string { return fmt.Sprintf("payer-%d", i) }
+
+// pay is a call that ends when the test says so. Those of the last sessions end in the outage.
+func (o *outages) pay(ctx context.Context, call *helix.Call) (int, error) {
+	o.entered <- struct{}{}
+	ending := o.endings[0]
+	for i := range shortCalls {
+		if call.SessionID == payer(longCalls+i) {
+			ending = o.endings[1]
+		}
+	}
+	select {
+	case <-ending:
+		return 1, nil
+	case <-ctx.Done():
+		o.cancelled.Add(1)
+		return 0, ctx.Err()
+	}
+}
+
+// starter returns a function that starts a process, with connections of its own.
+func (o *outages) starter(runtime string) func() helix.Runtime {
+	t := o.t
+	t.Helper()
+	address := through(t, o.server, o.proxy)
+	system := ""
+	switch runtime {
+	case temporal.Name:
+		system = testserver.Temporal(t)
+	case dbos.Name:
+		system = address
+	}
+	return func() helix.Runtime {
+		t.Helper()
+		db, err := backend.OpenWithin(eventually.Patience, address, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = db.Close() }) // its server may be gone
+		opts := helix.RuntimeOptions{Backend: db, Agents: []*helix.Agent{o.agent}, Logger: slog.New(&o.log)}
+		rt, err := o.startRuntime(runtime, system, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := rt.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return rt
+	}
+}
+
+func (o *outages) startRuntime(name, system string, opts helix.RuntimeOptions) (helix.Runtime, error) {
+	switch name {
+	case temporal.Name:
+		c, err := dialTemporal(system)
+		if err != nil {
+			return nil, err
+		}
+		o.t.Cleanup(c.Close) // after the runtime
+		return temporal.New(temporal.Config{RuntimeOptions: opts, Client: c, TaskQueue: o.t.Name() + o.server.Addr()})
+	case dbos.Name:
+		return dbos.New(dbos.Config{RuntimeOptions: opts, DatabaseURL: system})
+	}
+	return local.New(opts)
+}
+
+// count waits for all runs, and counts what the outage did.
+func (o *outages) count(k kind, runs int) (sum damage) {
+	t := o.t
+	t.Helper()
+	ctx := eventually.Context(t)
+	for i, run := range o.runs {
+		if res, err := run.Result(ctx); err != nil || res.Status != helix.Completed {
+			t.Logf("%s: %+v, %v", payer(i), res, err)
+			sum.notCompleted++
+		}
+	}
+	db, err := backend.OpenWithin(eventually.Patience, o.server.URL(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for i := range runs {
+		sum.addSession(t, db, payer(i))
+	}
+	sum.cancelled = int(o.cancelled.Load())
+	sum.askedTwice = max(len(o.model.Requests())-2*runs, 0)
+	sum.expired = len(o.expired)
+	if sum != (damage{}) {
+		t.Logf("%s: %+v; the log ends with:\n%s", k.name, sum, o.log.tail(60))
+	}
+	return sum
+}
+
+// addSession adds how the session's only run was disturbed.
+func (d *damage) addSession(t *testing.T, db store.Backend, id string) {
+	t.Helper()
+	run, err := db.Sessions().CurrentRun(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if run.Attempts > 0 {
+		d.takenOver++
+	}
+	messages, err := db.Sessions().AllMessages(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range messages {
+		for _, p := range messages[i].Parts {
+			if p.Error != nil && p.Error.Code == session.CodeToolOutcome {
+				d.unknown++
+			}
+		}
+	}
+}
+
+// refuseWrites has the store answer reads and refuse writes.
+func (o *outages) refuseWrites() (end func()) {
+	if strings.HasPrefix(o.server.URL(), "redis") {
+		client := goredis.NewClient(&goredis.Options{Addr: o.server.Addr()})
+		set := func(replicas int) {
+			if err := client.ConfigSet(o.t.Context(), "min-replicas-to-write", fmt.Sprint(replicas)).Err(); err != nil {
+				o.t.Error(err)
+			}
+		}
+		set(1)
+		return func() { set(0); _ = client.Close() }
+	}
+	conn := o.connect()
+	set := func(value string) {
+		for _, statement := range []string{"ALTER SYSTEM SET default_transaction_read_only = " + value, "SELECT pg_reload_conf()"} {
+			if _, err := conn.Exec(o.t.Context(), statement); err != nil {
+				o.t.Error(err)
+			}
+		}
+	}
+	set("on")
+	return func() { set("off"); _ = conn.Close(o.t.Context()) }
+}
+
+// connect connects to a Postgres, without the proxy.
+func (o *outages) connect() *pgx.Conn {
+	o.t.Helper()
+	conn, err := pgx.Connect(o.t.Context(), o.server.URL())
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return conn
+}
+
+// lockRows locks the rows of some sessions, and looks for others whose leases expire.
+func (o *outages) lockRows() (end func()) {
+	conn := o.connect()
+	ctx, cancel := context.WithCancel(o.t.Context())
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	locked := map[string]bool{}
+	for i := range lockedRows {
+		locked[payer(i)] = true
+		if tag, err := tx.Exec(ctx, "SELECT 1 FROM helix.sessions WHERE id = $1 FOR UPDATE", payer(i)); err != nil || tag.RowsAffected() != 1 {
+			o.t.Fatal(tag, err)
+		}
+	}
+	var watching sync.WaitGroup
+	watching.Go(func() { o.watchOthers(ctx, locked) })
+	return func() {
+		cancel()
+		watching.Wait()
+		_ = tx.Rollback(o.t.Context())
+		_ = conn.Close(o.t.Context())
+	}
+}
+
+// watchOthers notes the sessions whose leases expire, without the given ones.
+func (o *outages) watchOthers(ctx context.Context, locked map[string]bool) {
+	db, err := backend.OpenWithin(eventually.Patience, o.server.URL(), nil)
+	if err != nil {
+		o.t.Error(err)
+		return
+	}
+	defer db.Close()
+	for ctx.Err() == nil {
+		now, err := db.Sessions().Now(ctx)
+		var due []session.Due
+		if err == nil {
+			due, err = db.Sessions().ExpiredLeases(ctx, session.SweepRequest{Limit: session.MaxPageSize})
+		}
+		if err != nil && !errors.Is(err, context.Canceled) && ctx.Err() == nil {
+			o.t.Error(err)
+		}
+		for _, d := range due {
+			if !locked[d.ID] && !d.Lease.Live(now) {
+				o.expired[d.ID] = true
+			}
+		}
+		time.Sleep(50 * time.Millisecond) // waits: between two looks
+	}
+}
