@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -88,13 +89,15 @@ func (h *holding) hold(ctx context.Context, lasts time.Duration) error {
 	if err != nil {
 		return err
 	}
-	expired := 0
+	expired := map[string]bool{}
 	for until := time.Now().Add(lasts); time.Now().Before(until); {
 		due, err := h.Sessions().ExpiredLeases(ctx, session.SweepRequest{Limit: session.MaxPageSize})
 		if err != nil {
 			return err
 		}
-		expired += len(due)
+		for _, d := range due {
+			expired[d.ID] = true
+		}
 		select {
 		case <-time.After(500 * time.Millisecond):
 		case <-ctx.Done():
@@ -114,7 +117,10 @@ func (h *holding) hold(ctx context.Context, lasts time.Duration) error {
 		return err
 	}
 	heartbeats := float64(after.Leases-before.Leases) / float64(h.runs)
-	h.add("leases expired", float64(expired))
+	if heartbeats == 0 {
+		return errors.New("the time is too short for a heartbeat")
+	}
+	h.add("leases expired", float64(len(expired)))
 	h.add("heartbeats", heartbeats)
 	ms := h.add("ms/heartbeat", (after.Time-before.Time).Seconds()*1000/heartbeats)
 	*ms = ms.with(least.took.Seconds() * 1000)

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -149,7 +150,7 @@ func beVictim(argument string) error {
 			backend.mu.Unlock()
 			fmt.Println(r.Calls, r.Leases, int64(r.Time), int64(r.Longest))
 		}
-		select {} // until it is killed
+		return errors.New("the bench has ended")
 	}
 	return fmt.Errorf("there is no store %q", store)
 }

@@ -45,7 +45,7 @@ type outage struct {
 	name  string
 	lasts time.Duration
 	begin func(o *outages) (end func())
-	only  string // the kind of store; "" is every one
+	only  string // the kind of store, or the runtime; "" is every one
 }
 
 func outageList() []outage {
@@ -60,6 +60,8 @@ func outageList() []outage {
 		{"round trips of 2 s for 12 s", 12 * time.Second, slow, ""},
 		{"writes refused for 20 s", 20 * time.Second, (*outages).refuseWrites, ""},
 		{"18 rows locked for 12 s", 12 * time.Second, (*outages).lockRows, "postgres"},
+		{"engine paused for 7 s", 7 * time.Second, (*outages).pauseEngine, temporal.Name},
+		{"engine paused for 20 s", 20 * time.Second, (*outages).pauseEngine, temporal.Name},
 	}
 }
 
@@ -79,16 +81,16 @@ func TestOutages(t *testing.T) {
 	var trials []trial
 	for _, k := range kinds() {
 		for _, o := range outageList() {
-			if o.only != "" && o.only != k.name {
-				continue
-			}
-			if k.name != "postgres" {
-				trials = append(trials, trial{k, local.Name, idlers, o, 3})
-				continue
-			}
-			trials = append(trials, trial{k, local.Name, idlers, o, 10})
-			for _, name := range []string{dbos.Name, temporal.Name} {
-				trials = append(trials, trial{k, name, idlers, o, 3}, trial{k, name, 0, o, 3})
+			for _, x := range []trial{
+				{k, local.Name, idlers, o, 10}, {k, dbos.Name, idlers, o, 3}, {k, dbos.Name, 0, o, 3}, {k, temporal.Name, idlers, o, 3}, {k, temporal.Name, 0, o, 3},
+			} {
+				switch {
+				case o.only != "" && o.only != k.name && o.only != x.runtime, k.name != "postgres" && x.runtime != local.Name:
+					continue
+				case k.name != "postgres":
+					x.times = 3
+				}
+				trials = append(trials, x)
 			}
 		}
 	}
@@ -150,6 +152,7 @@ type outages struct {
 	t       *testing.T
 	server  *testserver.Server
 	proxy   *faultproxy.Proxy
+	engine  *testserver.Server // nil if all trials share one
 	agent   *helix.Agent
 	model   *scripted.Model
 	entered chan struct{} // receives when a call begins
@@ -174,6 +177,9 @@ func tryOutage(t *testing.T, k kind, runtime string, others int, fault outage) (
 			return o.pay(ctx, call)
 		}),
 	}}}
+	if fault.only == temporal.Name {
+		o.engine = testserver.StartTemporal(t)
+	}
 	start := o.starter(runtime)
 	holder := start()
 	for range others {
@@ -228,7 +234,11 @@ func (o *outages) starter(runtime string) func() helix.Runtime {
 	system := ""
 	switch runtime {
 	case temporal.Name:
-		system = testserver.Temporal(t)
+		if o.engine != nil {
+			system = o.engine.Addr()
+		} else {
+			system = testserver.Temporal(t)
+		}
 	case dbos.Name:
 		system = address
 	}
@@ -319,6 +329,12 @@ func (d *damage) addSession(t *testing.T, db store.Backend, id string) {
 	}
 }
 
+// pauseEngine has the server of the workflow engine stop answering.
+func (o *outages) pauseEngine() (end func()) {
+	o.engine.Pause()
+	return o.engine.Resume
+}
+
 // refuseWrites has the store answer reads and refuse writes.
 func (o *outages) refuseWrites() (end func()) {
 	if strings.HasPrefix(o.server.URL(), "redis") {
@@ -368,8 +384,10 @@ func (o *outages) lockRows() (end func()) {
 			o.t.Fatal(tag, err)
 		}
 	}
+	looked := make(chan struct{}) // closed after the first look
 	var watching sync.WaitGroup
-	watching.Go(func() { o.watchOthers(ctx, locked) })
+	watching.Go(func() { o.watchOthers(ctx, locked, looked) })
+	eventually.Receive(o.t, "the leases of others are looked at", looked)
 	return func() {
 		cancel()
 		watching.Wait()
@@ -378,8 +396,11 @@ func (o *outages) lockRows() (end func()) {
 	}
 }
 
-// watchOthers notes the sessions whose leases expire, without the given ones.
-func (o *outages) watchOthers(ctx context.Context, locked map[string]bool) {
+// watchOthers notes the sessions whose leases expire, without the given ones. A lease that
+// expires because the machine is busy counts in a long run only.
+func (o *outages) watchOthers(ctx context.Context, locked map[string]bool, looked chan<- struct{}) {
+	first := sync.OnceFunc(func() { close(looked) })
+	defer first()
 	db, err := backend.OpenWithin(eventually.Patience, o.server.URL(), nil)
 	if err != nil {
 		o.t.Error(err)
@@ -396,10 +417,11 @@ func (o *outages) watchOthers(ctx context.Context, locked map[string]bool) {
 			o.t.Error(err)
 		}
 		for _, d := range due {
-			if !locked[d.ID] && !d.Lease.Live(now) {
+			if !locked[d.ID] && !d.Lease.Live(now) && testshare.Soak() {
 				o.expired[d.ID] = true
 			}
 		}
+		first()
 		time.Sleep(50 * time.Millisecond) // waits: between two looks
 	}
 }

@@ -51,8 +51,8 @@ func TestFleetStopped(t *testing.T) {
 	})
 }
 
-// TestStoppedForLong stops the process that works on a session for 20 s, with the default
-// settings. Another one continues it; the first, when it goes on, writes nothing and does nothing
+// TestStoppedForLong stops the process that works on a session until another one continues, and
+// for 20 s at least, with the default settings. The first, when it goes on, writes nothing and does nothing
 // twice.
 func TestStoppedForLong(t *testing.T) {
 	testshare.SkipUnless(t, 3, 16)
@@ -75,7 +75,7 @@ func TestStoppedForLong(t *testing.T) {
 		first.signal(syscall.SIGSTOP)
 		stopped := time.Now()
 		awaitLine("paying", first)
-		took := time.Since(stopped)
+		took := time.Since(stopped)                           // waits: it is only logged
 		time.Sleep(time.Until(stopped.Add(20 * time.Second))) // waits: for as long as the process is stopped
 		before, err := db.Sessions().Load(t.Context(), killSession)
 		if err != nil {

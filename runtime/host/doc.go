@@ -88,7 +88,7 @@
 // [Host.TakeOver] and makes its machine again from [Takeover].Position. The workflow
 // of a child ends instead, because the turn that waits for it is taken over as a whole.
 //
-// [Host.LeaseLost], [Host.HoldsLease] and [Host.Renew] tell the driver whether this
+// [Host.Holds], [Host.LeaseLost], [Host.HoldsLease] and [Host.Renew] tell the driver whether this
 // process may still work on a run. [Host.Release] releases a turn whose workflow
 // does not run here. If turns wait in a queue, or this process only starts them, the
 // runtime sets [Config].ReleaseOpened. runtime/temporal and runtime/dbos are runtimes

@@ -172,6 +172,15 @@ func (h *Host) cannotRenew(runID string) bool {
 	return turn != nil && (turn.failing || !h.leased(turn))
 }
 
+// Holds reports whether this process holds a turn, whether or not it knows that it still has
+// the lease.
+func (h *Host) Holds(runID string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	turn := h.turns[runID]
+	return turn != nil && !turn.cancelled()
+}
+
 // LeaseLost reports whether this process works on a run whose lease it has lost, or
 // could not renew in time. A driver that sends heartbeats for effects of the run then
 // stops sending them, so that the workflow engine asks another process.

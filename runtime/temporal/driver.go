@@ -122,8 +122,12 @@ func (d *driver) openChild(ctx context.Context, effect machine.Effect) (host.Eff
 func (d *driver) inTurn(
 	ctx context.Context, effect machine.Effect, do func(context.Context, machine.Effect) (host.EffectResult, error),
 ) (host.EffectResult, error) {
-	alive := func() bool { return !d.host.LeaseLost(effect.RunID) }
-	return withHeartbeat(ctx, alive, func() (host.EffectResult, error) {
+	beat := func() {
+		if !d.host.LeaseLost(effect.RunID) {
+			activity.RecordHeartbeat(ctx)
+		}
+	}
+	return withHeartbeat(ctx, beat, func() (host.EffectResult, error) {
 		select {
 		case d.slots <- struct{}{}:
 			defer func() { <-d.slots }()
@@ -136,12 +140,39 @@ func (d *driver) inTurn(
 
 func (d *driver) renew(ctx context.Context, runID string) error { return d.host.Renew(ctx, runID) }
 
+// timeAsked returns for how long processes have been asked for a turn, without an answer of the
+// one that holds it, when one is asked now: since they were first asked, or the server must have
+// noticed that it does not hear the one that holds it any more, for which it may take twice the
+// timeout of heartbeats.
+func timeAsked(first, heard, now time.Time, timeout time.Duration) time.Duration {
+	if noticed := heard.Add(2 * timeout); heard.After(first) {
+		return max(now.Sub(noticed), 0)
+	}
+	return now.Sub(first)
+}
+
 // takeOver is an activity of any process: it takes a turn over.
 func (d *driver) takeOver(ctx context.Context, start host.Start) (takeover, error) {
-	always := func() bool { return true }
-	return withHeartbeat(ctx, always, func() (takeover, error) {
-		info := activity.GetInfo(ctx)
-		taken, err := d.host.TakeOver(ctx, start, info.StartedTime.Sub(info.ScheduledTime))
+	info := activity.GetInfo(ctx)
+	heard := info.ScheduledTime // of all attempts
+	if last := (time.Time{}); activity.HasHeartbeatDetails(ctx) && activity.GetHeartbeatDetails(ctx, &last) == nil {
+		heard = last
+	}
+	asked := timeAsked(info.ScheduledTime, heard, info.StartedTime, info.HeartbeatTimeout)
+	began := time.Now()
+	// The heartbeats pass on when the process that holds the turn was last heard by the server's
+	// clock: while it waits for its effects here, others are not to lose patience with it.
+	beat := func() {
+		if d.host.Holds(start.RunID) {
+			heard = info.StartedTime.Add(time.Since(began))
+		}
+		activity.RecordHeartbeat(ctx, heard)
+	}
+	if d.host.Holds(start.RunID) {
+		beat()
+	}
+	return withHeartbeat(ctx, beat, func() (takeover, error) {
+		taken, err := d.host.TakeOver(ctx, start, asked)
 		again := time.Duration(0)
 		switch {
 		case errors.Is(err, session.ErrUnknownAgent), errors.Is(err, session.ErrUnavailable):
@@ -162,8 +193,11 @@ func (d *driver) takeOver(ctx context.Context, start host.Start) (takeover, erro
 // cancel is an activity of any process: it aborts the run of a workflow that was
 // cancelled on the server.
 func (d *driver) cancel(ctx context.Context, start host.Start) error {
-	err := d.host.Handler().StopRun(ctx, start.Key(), session.Stop{
-		RunID: start.RunID, Kind: session.StopAbort, Reason: "the workflow was cancelled",
+	beat := func() { activity.RecordHeartbeat(ctx) }
+	_, err := withHeartbeat(ctx, beat, func() (struct{}, error) {
+		return struct{}{}, d.host.Handler().StopRun(ctx, start.Key(), session.Stop{
+			RunID: start.RunID, Kind: session.StopAbort, Reason: "the workflow was cancelled",
+		})
 	})
 	if errors.Is(err, session.ErrNotFound) || errors.Is(err, session.ErrStale) {
 		return nil // it has ended
@@ -179,9 +213,9 @@ const (
 	manyAttempts  = 40
 )
 
-// withHeartbeat calls do, which may take long, and sends heartbeats to the server until
-// do returns, whenever alive reports true.
-func withHeartbeat[V any](ctx context.Context, alive func() bool, do func() (V, error)) (V, error) {
+// withHeartbeat calls do, which may take long, and calls beat three times per the longest
+// silence, until do returns.
+func withHeartbeat[V any](ctx context.Context, beat func(), do func() (V, error)) (V, error) {
 	done := make(chan struct{})
 	stopped := make(chan struct{})
 	go func() {
@@ -191,9 +225,7 @@ func withHeartbeat[V any](ctx context.Context, alive func() bool, do func() (V, 
 		for {
 			select {
 			case <-ticker.C:
-				if alive() {
-					activity.RecordHeartbeat(ctx)
-				}
+				beat()
 			case <-done:
 				return
 			}

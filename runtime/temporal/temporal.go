@@ -115,20 +115,19 @@ func (r *Runtime) work(cfg *Config, d *driver) error {
 		MaxConcurrentActivityExecutionSize: 1_000_000,
 		WorkerStopTimeout:                  stopTimeout,
 		StickyScheduleToStartTimeout:       min(cfg.WorkerTimeout, 5*time.Second),
-		MaxHeartbeatThrottleInterval:       d.settings.takeOverSilence() / 3, // those of effects are sent less often
-		DefaultHeartbeatThrottleInterval:   d.settings.takeOverSilence() / 3,
-		DisableWorkflowWorker:              true,
+		// The SDK gives a heartbeat up after as long as it waits for the next.
+		MaxHeartbeatThrottleInterval:     cfg.WorkerTimeout / 3,
+		DefaultHeartbeatThrottleInterval: cfg.WorkerTimeout / 3,
+		DisableWorkflowWorker:            true,
 	}
 	own := worker.New(cfg.Client, d.queue, options)
 	own.RegisterActivityWithOptions(d.effect, activity.RegisterOptions{Name: effectActivity})
 	own.RegisterActivityWithOptions(d.openChild, activity.RegisterOptions{Name: openChildActivity})
 	own.RegisterActivityWithOptions(d.renew, activity.RegisterOptions{Name: renewActivity})
 	own.RegisterActivityWithOptions(d.takeOver, activity.RegisterOptions{Name: takeOverActivity})
-	options.MaxConcurrentActivityTaskPollers = 1 // what is asked here is rare, and each poll of a stopped process takes one
 	r.taker = worker.New(cfg.Client, cfg.TaskQueue, options)
 	r.taker.RegisterActivityWithOptions(d.takeOver, activity.RegisterOptions{Name: takeOverActivity})
 	r.taker.RegisterActivityWithOptions(d.cancel, activity.RegisterOptions{Name: cancelActivity})
-	options.MaxConcurrentActivityTaskPollers = 0
 	options.DisableWorkflowWorker, options.LocalActivityWorkerOnly = false, true
 	flows := worker.New(cfg.Client, cfg.TaskQueue, options)
 	flows.RegisterWorkflowWithOptions(turnWorkflow, workflow.RegisterOptions{Name: workflowName})

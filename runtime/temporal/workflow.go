@@ -59,8 +59,9 @@ func (s *settings) taskTimeout() time.Duration { return min(s.Silence, 10*time.S
 
 // takeOverSilence returns how long a process may be silent that was asked to take a turn over.
 // One that is stopped, and keeps its connections, is asked once for each of its polls, and the
-// turn waits for so long each time. Nothing is lost if one that is only slow is given up.
-func (s *settings) takeOverSilence() time.Duration { return min(s.Silence, 5*time.Second) }
+// turn waits for so long each time. If one that is only slow is given up, another is asked, and
+// judges by the same rule.
+func (s *settings) takeOverSilence() time.Duration { return min(s.Silence, 6*time.Second) }
 
 // takeover is the result of a takeover: Queue is the task queue of the process that now
 // holds the turn.

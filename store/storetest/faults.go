@@ -83,8 +83,9 @@ type Op struct {
 
 // Writes returns the name of every write of a backend. They are the names of
 // methods; DeleteStream, RenewLock, ReleaseLock, PutBlob and SweepBlobs distinguish
-// methods that several interfaces have or may come to have.
-func Writes() []string { // without ProbeLeases, which changes nothing
+// methods that several interfaces have or may come to have. ProbeLeases, which changes
+// nothing, is not among them.
+func Writes() []string {
 	return []string{
 		// session.Store
 		"Clone", "Delete", "Edit", "SetStatus",

@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,15 +15,17 @@ import (
 	"github.com/helixagents/helix/internal/testshare"
 )
 
-// visited counts the rows that a query with the function visit in its condition has visited.
-var visited atomic.Int64
-
-func init() {
+// countVisits registers the function visit, once, and returns how often it was called. In the condition
+// of a query, it is called for each row that the query visits. Connections know it that are opened
+// after that.
+var countVisits = sync.OnceValue(func() *atomic.Int64 {
+	var visited atomic.Int64
 	sqlite.MustRegisterScalarFunction("visit", 1, func(*sqlite.FunctionContext, []driver.Value) (driver.Value, error) {
 		visited.Add(1)
 		return int64(1), nil
 	})
-}
+	return &visited
+})
 
 // TestSweepsReadWhatTheyReturn requires of each list of a sweep that it visits at most one row
 // more than it returns, however many sessions there are, and however many are due later.
@@ -33,6 +36,7 @@ func TestSweepsReadWhatTheyReturn(t *testing.T) {
 		sessions = 100_000
 	}
 	const due = 70
+	visited := countVisits()
 	db := openTest(t)
 	seedSweeps(t, db, sessions, due)
 	now := time.Now().UnixNano()
