@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/session"
@@ -21,48 +22,44 @@ type brief struct{ asked chan time.Time }
 // Generate implements [llm.Model].
 func (m *brief) Generate(ctx context.Context, _ *llm.Request, _ func(llm.Delta)) (*llm.Response, error) {
 	m.asked <- time.Now()
-	select {
-	case <-time.After(time.Second):
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := retry.Sleep(ctx, time.Second); err != nil {
+		return nil, err
 	}
 	return &llm.Response{Parts: []session.Part{session.Text("Done.")}, Finish: llm.FinishStop, Model: "brief"}, nil
 }
 
-// held returns a bench of a process that holds many runs for a while, and is then killed: what
-// its heartbeats cost, how many leases expire, and how fast another process continues the runs.
+// held measures a process that holds many runs for a while, and is then killed: what its
+// heartbeats cost, how many leases expire, and how fast another process continues the runs.
 // On Postgres only, which tells what is written to its log.
-func held(lasts *time.Duration) func(context.Context, kind, bool) ([]row, error) {
-	return func(ctx context.Context, k kind, quick bool) ([]row, error) {
-		if k.name != "postgres" {
-			return nil, nil
-		}
-		runs := 10_000
-		if quick {
-			runs = 1000
-		}
-		var rows []row
-		err := k.on(ctx, func(s *site) error {
-			url, err := k.server.get(ctx)
-			if err != nil {
-				return err
-			}
-			v, err := startVictim(ctx, victimOf(k, s, url, runs))
-			if err != nil {
-				return err
-			}
-			defer v.kill() // a second time, perhaps
-			h := &holding{site: s, url: url, victim: v, runs: runs, add: func(unit string, value float64) *row {
-				rows = append(rows, row{Bench: "held", Store: k.name, Runtime: local.Name, N: runs, Unit: unit, Value: value})
-				return &rows[len(rows)-1]
-			}}
-			if err := h.hold(ctx, *lasts); err != nil {
-				return err
-			}
-			return h.continueAll(ctx)
-		})
-		return rows, err
+func held(ctx context.Context, k kind, quick bool) ([]row, error) {
+	if k.name != "postgres" {
+		return nil, nil
 	}
+	runs := 10_000
+	if quick {
+		runs = 1000
+	}
+	var rows []row
+	err := k.on(ctx, func(s *site) error {
+		url, err := k.server.get(ctx)
+		if err != nil {
+			return err
+		}
+		v, err := startVictim(ctx, victimOf(k, s, url, runs))
+		if err != nil {
+			return err
+		}
+		defer v.kill() // a second time, perhaps
+		h := &holding{site: s, url: url, victim: v, runs: runs, add: func(unit string, value float64) *row {
+			rows = append(rows, row{Bench: "held", Store: k.name, Runtime: local.Name, N: runs, Unit: unit, Value: value})
+			return &rows[len(rows)-1]
+		}}
+		if err := h.hold(ctx, holds); err != nil {
+			return err
+		}
+		return h.continueAll(ctx)
+	})
+	return rows, err
 }
 
 // holding is a process that holds many runs.
@@ -98,10 +95,8 @@ func (h *holding) hold(ctx context.Context, lasts time.Duration) error {
 		for _, d := range due {
 			expired[d.ID] = true
 		}
-		select {
-		case <-time.After(500 * time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := retry.Sleep(ctx, 500*time.Millisecond); err != nil {
+			return err
 		}
 	}
 	after, err := h.victim.renewals()

@@ -77,7 +77,7 @@ var benches = []bench{
 	{"takeover", false, takeover},
 	{"stop-elsewhere", false, stopElsewhere},
 	{"killed", false, killed},
-	{"held", false, held(&holds)},
+	{"held", false, held},
 	{"restarted-0s", false, restarted(0)},
 	{"restarted-3s", false, restarted(3 * time.Second)},
 	{"restarted-30s", false, restarted(30 * time.Second)},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/runtime/local"
 )
@@ -113,10 +114,8 @@ func restarted(away time.Duration) func(context.Context, kind, bool) ([]row, err
 			if err := kill(); err != nil {
 				return began, err
 			}
-			select {
-			case <-time.After(away):
-			case <-ctx.Done():
-				return began, ctx.Err()
+			if err := retry.Sleep(ctx, away); err != nil {
+				return began, err
 			}
 			began = time.Now()
 			return began, start()

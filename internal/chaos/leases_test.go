@@ -22,7 +22,7 @@ const (
 	moment    = time.Millisecond
 )
 
-// endLeases lets the leases of all running sessions expire, as time would. The next process
+// endLeases lets the leases of all sessions expire, as time would. The next process
 // waits for a whole lease only if a server has carried out what the dead one asked for last
 // after this.
 func endLeases(t *testing.T, db store.Backend) {
@@ -61,14 +61,26 @@ func tryEndLeases(ctx context.Context, db store.Backend) error {
 	if err != nil {
 		return err
 	}
-	var held []session.Held
+	var keys []session.Key
 	for i := range page.Items {
-		state, err := db.Sessions().Load(ctx, page.Items[i].ID)
+		keys = append(keys, page.Items[i].Key)
+	}
+	// A process keeps the lease of a run that has ended until it has closed its stream.
+	closes, err := db.Sessions().PendingCloses(ctx, session.SweepRequest{Limit: session.MaxPageSize})
+	if err != nil {
+		return err
+	}
+	for i := range closes {
+		keys = append(keys, closes[i].Key)
+	}
+	var held []session.Held
+	for _, key := range keys {
+		state, err := db.Sessions().Load(ctx, key.ID)
 		if err != nil {
 			return err
 		}
 		if state.Lease.Owner != "" {
-			held = append(held, session.Held{Key: page.Items[i].Key, Fence: state.Lease.Fence()})
+			held = append(held, session.Held{Key: key, Fence: state.Lease.Fence()})
 		}
 	}
 	for _, renewed := range db.RenewLeases(ctx, held, moment) {

@@ -130,20 +130,22 @@ func takesPart(t *testing.T, i int) bool {
 
 // open opens the store that the processes of a test share.
 func open(dir string) (store.Backend, error) {
-	address, err := os.ReadFile(filepath.Join(dir, "store"))
-	if err != nil {
-		return nil, err
-	}
-	return opener(string(address))()
+	return openWith(dir, func(address string) (store.Backend, error) { return opener(address)() })
 }
 
 // openPlain opens the store for a process that keeps its leases as any other does.
 func openPlain(dir string) (store.Backend, error) {
+	return openWith(dir, func(address string) (store.Backend, error) {
+		return backend.OpenWithin(eventually.Patience, address, nil)
+	})
+}
+
+func openWith(dir string, opener func(address string) (store.Backend, error)) (store.Backend, error) {
 	address, err := os.ReadFile(filepath.Join(dir, "store"))
 	if err != nil {
 		return nil, err
 	}
-	return backend.OpenWithin(eventually.Patience, string(address), nil)
+	return opener(string(address))
 }
 
 // openFor opens the store for the test itself.

@@ -40,7 +40,7 @@ const (
 	settling = 10 * time.Second
 )
 
-// outage is a way for a store to be away.
+// outage is a way for a store, or the workflow engine, to be away.
 type outage struct {
 	name  string
 	lasts time.Duration
@@ -65,7 +65,7 @@ func outageList() []outage {
 	}
 }
 
-// TestOutages takes the store away from a process with calls that may not run again, beside
+// TestOutages takes the store, or the workflow engine, away from a process with calls that may not run again, beside
 // idle ones that could take its runs over, and from one that is alone. No call is cancelled or
 // told as unknown, and no model is asked twice. One outage is tried with each commit; a long run
 // tries all of them several times, and prints a table.
@@ -156,7 +156,8 @@ type outages struct {
 	agent   *helix.Agent
 	model   *scripted.Model
 	entered chan struct{} // receives when a call begins
-	endings [2]chan struct{}
+	short   chan struct{} // closed to end the calls that end in the outage
+	long    chan struct{} // closed to end the others
 	runs    []helix.Run
 	log     journal
 
@@ -168,7 +169,7 @@ func tryOutage(t *testing.T, k kind, runtime string, others int, fault outage) (
 	t.Helper()
 	o := &outages{
 		t: t, server: k.start(t), entered: make(chan struct{}, longCalls+shortCalls), expired: map[string]bool{},
-		endings: [2]chan struct{}{make(chan struct{}), make(chan struct{})},
+		short: make(chan struct{}), long: make(chan struct{}),
 	}
 	o.proxy = faultproxy.New(t, o.server.Addr())
 	o.model = scripted.New(scripted.Call("pay", map[string]any{}), scripted.Text("Done.")).ByPosition()
@@ -198,24 +199,28 @@ func tryOutage(t *testing.T, k kind, runtime string, others int, fault outage) (
 	time.Sleep(contact) // waits: as long as processes know the store
 	end := fault.begin(o)
 	time.Sleep(fault.lasts / 2) // waits: the outage lasts as long as the trial says
-	close(o.endings[1])
+	close(o.short)
 	time.Sleep(fault.lasts / 2) // waits: the other half
 	end()
 	time.Sleep(settling) // waits: as long as somebody may judge wrongly
-	close(o.endings[0])
-	return o.count(k, len(o.runs))
+	close(o.long)
+	return o.count()
 }
 
-func payer(i int) string { return fmt.Sprintf("payer-%d", i) }
+// payer returns the id of a session. The name tells when its call ends.
+func payer(i int) string {
+	if i >= longCalls {
+		return fmt.Sprintf("short-%d", i)
+	}
+	return fmt.Sprintf("long-%d", i)
+}
 
-// pay is a call that ends when the test says so. Those of the last sessions end in the outage.
+// pay is a call that ends when the test says so.
 func (o *outages) pay(ctx context.Context, call *helix.Call) (int, error) {
 	o.entered <- struct{}{}
-	ending := o.endings[0]
-	for i := range shortCalls {
-		if call.SessionID == payer(longCalls+i) {
-			ending = o.endings[1]
-		}
+	ending := o.long
+	if strings.HasPrefix(call.SessionID, "short-") {
+		ending = o.short
 	}
 	select {
 	case <-ending:
@@ -279,7 +284,7 @@ func (o *outages) startRuntime(name, system string, opts helix.RuntimeOptions) (
 }
 
 // count waits for all runs, and counts what the outage did.
-func (o *outages) count(k kind, runs int) (sum damage) {
+func (o *outages) count() (sum damage) {
 	t := o.t
 	t.Helper()
 	ctx := eventually.Context(t)
@@ -294,14 +299,14 @@ func (o *outages) count(k kind, runs int) (sum damage) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	for i := range runs {
+	for i := range o.runs {
 		sum.addSession(t, db, payer(i))
 	}
 	sum.cancelled = int(o.cancelled.Load())
-	sum.askedTwice = max(len(o.model.Requests())-2*runs, 0)
+	sum.askedTwice = max(len(o.model.Requests())-2*len(o.runs), 0)
 	sum.expired = len(o.expired)
 	if sum != (damage{}) {
-		t.Logf("%s: %+v; the log ends with:\n%s", k.name, sum, o.log.tail(60))
+		t.Logf("%+v; the log ends with:\n%s", sum, o.log.tail(60))
 	}
 	return sum
 }

@@ -98,16 +98,3 @@ func TestStoppedForLong(t *testing.T) {
 		t.Logf("another process continued after %s; %d steps, %d payments were cut off", took.Round(100*time.Millisecond), steps, unknown)
 	})
 }
-
-// sayTo sends what the child says until it ends.
-func sayTo(t *testing.T, c *child, lines chan<- said) {
-	t.Helper()
-	done := make(chan struct{})
-	t.Cleanup(func() { c.kill(); <-done })
-	go func() {
-		defer close(done)
-		for line := c.line(); line != ""; line = c.line() {
-			lines <- said{c, line}
-		}
-	}()
-}

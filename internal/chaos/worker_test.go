@@ -44,8 +44,8 @@ func (s slow) Call(ctx context.Context, call *helix.Call, input json.RawMessage)
 // fleet is one of several processes that share a session: whichever has it works on
 // it.
 func fleet(ctx context.Context, dir string) error {
-	start := open
-	if exists(dir, "defaults") {
+	start, defaults := open, exists(dir, "defaults")
+	if defaults {
 		start = openPlain
 	}
 	db, err := start(dir)
@@ -55,7 +55,7 @@ func fleet(ctx context.Context, dir string) error {
 	defer db.Close()
 	agent := fleetAgent(dir)
 	opts := options(db, agent)
-	if exists(dir, "defaults") {
+	if defaults {
 		opts = helix.RuntimeOptions{Backend: db, Agents: opts.Agents}
 	}
 	rt, err := startRuntime(dir, opts)
@@ -72,6 +72,19 @@ type said struct {
 	line string
 }
 
+// sayTo sends what the child says until it ends.
+func sayTo(t *testing.T, c *child, lines chan<- said) {
+	t.Helper()
+	done := make(chan struct{})
+	t.Cleanup(func() { c.kill(); <-done })
+	go func() {
+		defer close(done)
+		for line := c.line(); line != ""; line = c.line() {
+			lines <- said{c, line}
+		}
+	}()
+}
+
 // TestFleetKilled kills, again and again, the process that works on a session, in
 // the middle of a wave of parallel calls, and requires that another one continues, that
 // nothing is lost, and that nothing is done twice that may not be.
@@ -81,19 +94,8 @@ func TestFleetKilled(t *testing.T) {
 		if testshare.Soak() {
 			kills = 20
 		}
-		db, lines := openFor(t, dir), make(chan said, 100)
-		var readers []chan struct{}
-		start := func() {
-			c := startChild(t, "fleet", dir)
-			done := make(chan struct{})
-			readers = append(readers, done)
-			go func() {
-				defer close(done)
-				for line := c.line(); line != ""; line = c.line() {
-					lines <- said{c, line}
-				}
-			}()
-		}
+		db, lines := openFor(t, dir), make(chan said, 1000)
+		start := func() { sayTo(t, startChild(t, "fleet", dir), lines) }
 		start()
 		start()
 		killed, dead := 0, map[*child]bool{}

@@ -135,7 +135,7 @@ func listings() map[string]session.Query {
 }
 
 // populate fills the tables like those of a deployment in use: many tenants,
-// sessions with rows of every kind, few of them due.
+// sessions with rows of every kind, few of them due. SESSIONS stands for how many.
 var populate = []string{
 	`
 INSERT INTO helix.sessions
@@ -144,34 +144,34 @@ SELECT n, CASE WHEN n % 50 = 0 THEN 'default' ELSE 'tenant' || n % 50 END, 's' |
        CASE WHEN n % 100 = 0 THEN now() + n * interval '1 second' END, 1, 'r', CASE WHEN n % 100 = 0 THEN 'running' ELSE 'completed' END, '',
        CASE WHEN n % 500 = 0 THEN now() END, 'a' || n % 20, 'u' || n % 100, CASE WHEN n % 4 = 0 THEN 's' || n / 4 ELSE '' END,
        CASE WHEN n % 4 = 0 THEN 's' || n / 4 ELSE '' END, '', CASE WHEN n % 300 = 0 THEN now() + n * interval '1 second' END, now() - n * interval '1 second'
-FROM generate_series(1, 20000) n`,
+FROM generate_series(1, SESSIONS) n`,
 	`INSERT INTO helix.blobs (tenant, ref, size, unused_at)
-SELECT 'tenant' || n % 50, 'r' || n, 100, CASE WHEN n % 100 = 0 THEN now() END FROM generate_series(1, 20000) n`,
-	`INSERT INTO helix.blob_pieces SELECT n, 0, 'x' FROM generate_series(1, 20000) n`,
-	`INSERT INTO helix.blob_refs SELECT n / 10, n FROM generate_series(1, 20000) n`,
+SELECT 'tenant' || n % 50, 'r' || n, 100, CASE WHEN n % 100 = 0 THEN now() END FROM generate_series(1, SESSIONS) n`,
+	`INSERT INTO helix.blob_pieces SELECT n, 0, 'x' FROM generate_series(1, SESSIONS) n`,
+	`INSERT INTO helix.blob_refs SELECT n / 10, n FROM generate_series(1, SESSIONS) n`,
 	`INSERT INTO helix.blob_totals SELECT n, 1000 FROM generate_series(1, 2000) n`,
-	`INSERT INTO helix.session_docs SELECT n, '{}', NULL, '', NULL FROM generate_series(1, 20000) n`,
+	`INSERT INTO helix.session_docs SELECT n, '{}', NULL, '', NULL FROM generate_series(1, SESSIONS) n`,
 	`INSERT INTO helix.session_tags SELECT number, tenant, id, 1, 't' || number / 50 % 10, created_at FROM helix.sessions`,
 	`INSERT INTO helix.session_metadata SELECT number, tenant, id, 'k', 'v' || number / 50 % 10, created_at FROM helix.sessions`,
 	`INSERT INTO helix.messages SELECT s, n, 'm' || n, NULL, '{}' FROM generate_series(1, 3000) s, generate_series(1, 10) n`,
 	`INSERT INTO helix.state_log SELECT s, n, '{}' FROM generate_series(1, 3000) s, generate_series(1, 10) n`,
-	`INSERT INTO helix.state_snapshots SELECT s, 5, '{}' FROM generate_series(1, 20000) s`,
+	`INSERT INTO helix.state_snapshots SELECT s, 5, '{}' FROM generate_series(1, SESSIONS) s`,
 	`INSERT INTO helix.state_keys SELECT s, decode(md5(n::text), 'hex'), true FROM generate_series(1, 3000) s, generate_series(1, 5) n`,
 	`INSERT INTO helix.runs SELECT s, n, 'r' || n, 'q' || n, 'completed', 0, 0, 0, '', '{}', NULL, '{}', NULL, NULL FROM generate_series(1, 5000) s, generate_series(1, 3) n`,
 	`INSERT INTO helix.checkpoints SELECT s, n, 'c' || n, 'r', 1, n, 'active', '', n, n, 0, now(), false FROM generate_series(1, 3000) s, generate_series(1, 10) n`,
 	`INSERT INTO helix.calls SELECT s, 'm', 'c' || n, n, 'open', '{}', NULL, NULL, NULL, NULL, NULL, NULL, now() - s * interval '1 second' FROM generate_series(1, 5000) s, generate_series(1, 3) n`,
 	`INSERT INTO helix.pending (session, tenant, session_id, call_id, state, late_noticed, deadline, message_id, created_at, doc)
-SELECT n, 'default', 's' || n, 'c', CASE WHEN n % 20 = 0 THEN 'waiting' ELSE 'consumed' END, false, now() + n * interval '1 second', 'm', now(), '{}' FROM generate_series(1, 20000) n`,
-	`INSERT INTO helix.ownership SELECT n, 'c', 'x', NULL FROM generate_series(1, 20000) n`,
-	`INSERT INTO helix.children (session, child_id, awaited, revision, doc, created_at, updated_at) SELECT n, 'x', n % 20 = 0, 1, '{}', now(), now() FROM generate_series(1, 20000) n`,
-	`INSERT INTO helix.inbox (session, entry_id, consumed, sender, kind, at) SELECT n, 'e', n % 20 <> 0, '', '', now() FROM generate_series(1, 20000) n`,
+SELECT n, 'default', 's' || n, 'c', CASE WHEN n % 20 = 0 THEN 'waiting' ELSE 'consumed' END, false, now() + n * interval '1 second', 'm', now(), '{}' FROM generate_series(1, SESSIONS) n`,
+	`INSERT INTO helix.ownership SELECT n, 'c', 'x', NULL FROM generate_series(1, SESSIONS) n`,
+	`INSERT INTO helix.children (session, child_id, awaited, revision, doc, created_at, updated_at) SELECT n, 'x', n % 20 = 0, 1, '{}', now(), now() FROM generate_series(1, SESSIONS) n`,
+	`INSERT INTO helix.inbox (session, entry_id, consumed, sender, kind, at) SELECT n, 'e', n % 20 <> 0, '', '', now() FROM generate_series(1, SESSIONS) n`,
 	`INSERT INTO helix.wakes SELECT 'default', 's' || n, 'x', '', now() FROM generate_series(1, 5000) n`,
 	`INSERT INTO helix.streams (tenant, stream_id, revision, status, floor, last_sequence, run_id, writer, writer_epoch, writer_next, created_at, updated_at)
-SELECT 'default', 's' || n, 1, 'active', 0, 10, '', 'x', 1, 11, now(), now() FROM generate_series(1, 20000) n`,
+SELECT 'default', 's' || n, 1, 'active', 0, 10, '', 'x', 1, 11, now(), now() FROM generate_series(1, SESSIONS) n`,
 	`INSERT INTO helix.stream_batches SELECT s, n, n, 'x', 1, n + 1, '', 1, now(), NULL, '{}' FROM generate_series(1, 3000) s, generate_series(1, 10) n`,
-	`INSERT INTO helix.stream_producers SELECT n, 'y', 1, 1 FROM generate_series(1, 20000) n`,
+	`INSERT INTO helix.stream_producers SELECT n, 'y', 1, 1 FROM generate_series(1, SESSIONS) n`,
 	`INSERT INTO helix.tasks SELECT 'tenant' || n % 50, 's' || n, 't' || n, 'k' || n % 3, 'a' || n % 20, '', NULL, now() + n * interval '1 second', now(), '', 0, '',
-       CASE WHEN n % 100 = 0 THEN now() END FROM generate_series(1, 20000) n`,
+       CASE WHEN n % 100 = 0 THEN now() END FROM generate_series(1, SESSIONS) n`,
 	`ANALYZE helix.tasks, helix.sessions, helix.blobs, helix.blob_pieces, helix.blob_refs, helix.blob_totals, helix.session_docs, helix.session_tags, helix.session_metadata, helix.messages, helix.state_log, helix.state_snapshots,
 helix.state_keys, helix.runs, helix.checkpoints, helix.calls, helix.pending, helix.ownership, helix.children, helix.inbox, helix.wakes,
 helix.streams, helix.stream_batches, helix.stream_producers`,
@@ -181,10 +181,12 @@ helix.streams, helix.stream_batches, helix.stream_producers`,
 func openPopulated(t *testing.T) *Backend {
 	t.Helper()
 	b := openTest(t)
+	sessions := "20000"
+	if testshare.Soak() {
+		sessions = "100000"
+	}
 	for _, text := range populate {
-		if testshare.Soak() {
-			text = strings.ReplaceAll(text, "20000)", "100000)")
-		}
+		text = strings.ReplaceAll(text, "SESSIONS", sessions)
 		if _, err := b.pool.Exec(t.Context(), b.sql(text)); err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}

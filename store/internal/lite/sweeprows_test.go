@@ -82,17 +82,16 @@ func TestSweepsReadWhatTheyReturn(t *testing.T) {
 // the given number only.
 func seedSweeps(t *testing.T, db *sql.DB, sessions, due int) {
 	t.Helper()
+	const session = `tenant, id, version, step_count, resume_count, message_count, last_commit, checkpoint_id, checkpoint_newest, checkpoint_number,
+			checkpoint_source, snapshot_bytes, delta_bytes, run_steps, run_reason, updated_at, status, owner, epoch, turn, current_run, run_status, run_runtime,
+			agent, user_id, parent_id, root_id, stream_id, created_at`
 	from := fmt.Sprintf("WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < %d) ", sessions)
 	// In nanoseconds; of every other one the next is at the same time.
 	when := fmt.Sprintf("(CASE WHEN n <= %d THEN %d ELSE %d END + n / 2)", due, time.Now().Add(-time.Hour).UnixNano(), time.Now().Add(time.Hour).UnixNano())
 	for _, statement := range []string{
-		from + `INSERT INTO sessions (tenant, id, version, step_count, resume_count, message_count, last_commit, checkpoint_id, checkpoint_newest, checkpoint_number,
-			checkpoint_source, snapshot_bytes, delta_bytes, run_steps, run_reason, updated_at, status, owner, epoch, turn, current_run, run_status, run_runtime,
-			agent, user_id, parent_id, root_id, stream_id, created_at, lease_until, expires_at)
+		from + `INSERT INTO sessions (` + session + `, lease_until, expires_at)
 			SELECT 't', 's' || n, 1, 0, 0, 0, '', '', '', 0, '', 0, 0, 0, '', 0, 'active', 'o', 1, 1, 'r', 'running', 'local', 'a', '', '', '', 's', 0, ` + when + `, ` + when + ` FROM c`,
-		from + `INSERT INTO sessions (tenant, id, version, step_count, resume_count, message_count, last_commit, checkpoint_id, checkpoint_newest, checkpoint_number,
-			checkpoint_source, snapshot_bytes, delta_bytes, run_steps, run_reason, updated_at, status, owner, epoch, turn, current_run, run_status, run_runtime,
-			agent, user_id, parent_id, root_id, stream_id, created_at, close_owed_at)
+		from + `INSERT INTO sessions (` + session + `, close_owed_at)
 			SELECT 't', 'closed' || n, 1, 0, 0, 0, '', '', '', 0, '', 0, 0, 0, '', 0, 'completed', '', 1, 1, 'r', 'completed', 'local', 'a', '', '', '', 's', 0, ` + when + ` FROM c`,
 		from + `INSERT INTO pending (tenant, session_id, call_id, state, deadline, message_id, doc)
 			SELECT 't', 's' || n, 'c', 'waiting', ` + when + `, 'm', CAST('{}' AS BLOB) FROM c`,
