@@ -62,6 +62,10 @@ func outageList() []outage {
 		{"18 rows locked for 12 s", 12 * time.Second, (*outages).lockRows, "postgres"},
 		{"engine paused for 7 s", 7 * time.Second, (*outages).pauseEngine, temporal.Name},
 		{"engine paused for 20 s", 20 * time.Second, (*outages).pauseEngine, temporal.Name},
+		{"holder cut off from the engine for 7 s", 7 * time.Second, (*outages).cutHolderOff, temporal.Name},
+		{"holder cut off from the engine for 20 s", 20 * time.Second, (*outages).cutHolderOff, temporal.Name},
+		{"holder unheard by the engine for 7 s", 7 * time.Second, (*outages).silenceHolder, temporal.Name},
+		{"holder unheard by the engine for 20 s", 20 * time.Second, (*outages).silenceHolder, temporal.Name},
 	}
 }
 
@@ -149,17 +153,19 @@ func (d *damage) add(other damage) {
 
 // outages is a store of the test's own, and a process whose calls wait.
 type outages struct {
-	t       *testing.T
-	server  *testserver.Server
-	proxy   *faultproxy.Proxy
-	engine  *testserver.Server // nil if all trials share one
-	agent   *helix.Agent
-	model   *scripted.Model
-	entered chan struct{} // receives when a call begins
-	short   chan struct{} // closed to end the calls that end in the outage
-	long    chan struct{} // closed to end the others
-	runs    []helix.Run
-	log     journal
+	t      *testing.T
+	server *testserver.Server
+	proxy  *faultproxy.Proxy
+	engine *testserver.Server // nil if all trials share one
+	// toEngine is between the process with the calls and its workflow engine.
+	toEngine *faultproxy.Proxy
+	agent    *helix.Agent
+	model    *scripted.Model
+	entered  chan struct{} // receives when a call begins
+	short    chan struct{} // closed to end the calls that end in the outage
+	long     chan struct{} // closed to end the others
+	runs     []helix.Run
+	log      journal
 
 	cancelled atomic.Int64
 	expired   map[string]bool // sessions that have nothing to do with the outage
@@ -182,9 +188,10 @@ func tryOutage(t *testing.T, k kind, runtime string, others int, fault outage) (
 		o.engine = testserver.StartTemporal(t)
 	}
 	start := o.starter(runtime)
-	holder := start()
+	system, ofHolder := o.engineAddresses(runtime)
+	holder := start(ofHolder)
 	for range others {
-		start()
+		start(system)
 	}
 	for i := range longCalls + shortCalls {
 		run, err := holder.Execute(t.Context(), o.agent, helix.Input{SessionID: payer(i), Message: helix.UserText("Pay.")})
@@ -231,23 +238,29 @@ func (o *outages) pay(ctx context.Context, call *helix.Call) (int, error) {
 	}
 }
 
+// engineAddresses returns the address of the workflow engine, and the one that the process with
+// the calls gets.
+func (o *outages) engineAddresses(runtime string) (system, ofHolder string) {
+	switch {
+	case runtime == dbos.Name:
+		system = through(o.t, o.server, o.proxy)
+		return system, system
+	case runtime != temporal.Name:
+		return "", ""
+	case o.engine == nil:
+		system = testserver.Temporal(o.t)
+		return system, system
+	}
+	o.toEngine = faultproxy.New(o.t, o.engine.Addr())
+	return o.engine.Addr(), o.toEngine.Addr()
+}
+
 // starter returns a function that starts a process, with connections of its own.
-func (o *outages) starter(runtime string) func() helix.Runtime {
+func (o *outages) starter(runtime string) func(engine string) helix.Runtime {
 	t := o.t
 	t.Helper()
 	address := through(t, o.server, o.proxy)
-	system := ""
-	switch runtime {
-	case temporal.Name:
-		if o.engine != nil {
-			system = o.engine.Addr()
-		} else {
-			system = testserver.Temporal(t)
-		}
-	case dbos.Name:
-		system = address
-	}
-	return func() helix.Runtime {
+	return func(engine string) helix.Runtime {
 		t.Helper()
 		db, err := backend.OpenWithin(eventually.Patience, address, nil)
 		if err != nil {
@@ -255,7 +268,7 @@ func (o *outages) starter(runtime string) func() helix.Runtime {
 		}
 		t.Cleanup(func() { _ = db.Close() }) // its server may be gone
 		opts := helix.RuntimeOptions{Backend: db, Agents: []*helix.Agent{o.agent}, Logger: slog.New(&o.log)}
-		rt, err := o.startRuntime(runtime, system, opts)
+		rt, err := o.startRuntime(runtime, engine, opts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -338,6 +351,19 @@ func (d *damage) addSession(t *testing.T, db store.Backend, id string) {
 func (o *outages) pauseEngine() (end func()) {
 	o.engine.Pause()
 	return o.engine.Resume
+}
+
+// cutHolderOff has the process with the calls lose its connections to the workflow engine.
+func (o *outages) cutHolderOff() (end func()) {
+	o.toEngine.Refuse()
+	o.toEngine.Reset()
+	return o.toEngine.Pass
+}
+
+// silenceHolder has nothing pass between the process with the calls and the workflow engine.
+func (o *outages) silenceHolder() (end func()) {
+	o.toEngine.Stall()
+	return o.toEngine.Pass
 }
 
 // refuseWrites has the store answer reads and refuse writes.

@@ -125,8 +125,8 @@ func (h *Host) onTurn(
 }
 
 // TakeOver makes this process hold a turn, unless the turn has ended. The workflow engine has
-// been asking for it, this process or others, for so long as asked says, without hearing of the
-// process that holds it. If this process
+// been asking for it, this process or others, for so long as asked says, in which the process
+// that holds it could have answered. If this process
 // holds it already, TakeOver waits for the effects in flight and returns the position.
 // It fails with [session.ErrUnavailable] or [session.ErrUnknownAgent] if another
 // process should be asked, and with [ErrHolderLives] if the one that holds the turn should.

@@ -140,39 +140,26 @@ func (d *driver) inTurn(
 
 func (d *driver) renew(ctx context.Context, runID string) error { return d.host.Renew(ctx, runID) }
 
-// timeAsked returns for how long processes have been asked for a turn, without an answer of the
-// one that holds it, when one is asked now: since they were first asked, or the server must have
-// noticed that it does not hear the one that holds it any more, for which it may take twice the
-// timeout of heartbeats.
-func timeAsked(first, heard, now time.Time, timeout time.Duration) time.Duration {
-	if noticed := heard.Add(2 * timeout); heard.After(first) {
-		return max(now.Sub(noticed), 0)
-	}
-	return now.Sub(first)
-}
-
 // takeOver is an activity of any process: it takes a turn over.
 func (d *driver) takeOver(ctx context.Context, start host.Start) (takeover, error) {
 	info := activity.GetInfo(ctx)
-	heard := info.ScheduledTime // of all attempts
-	if last := (time.Time{}); activity.HasHeartbeatDetails(ctx) && activity.GetHeartbeatDetails(ctx, &last) == nil {
-		heard = last
+	var asked askings // of all attempts; nothing yet, if an older program passed on something else
+	if activity.HasHeartbeatDetails(ctx) && activity.GetHeartbeatDetails(ctx, &asked) != nil {
+		asked = askings{}
 	}
-	asked := timeAsked(info.ScheduledTime, heard, info.StartedTime, info.HeartbeatTimeout)
-	began := time.Now()
-	// The heartbeats pass on when the process that holds the turn was last heard by the server's
-	// clock: while it waits for its effects here, others are not to lose patience with it.
+	asked.note(d.queue, info.StartedTime)
+	// If this process holds the turn, and waits for its effects, others that are asked later are
+	// not to lose patience with it: they begin anew.
 	beat := func() {
 		if d.host.Holds(start.RunID) {
-			heard = info.StartedTime.Add(time.Since(began))
+			activity.RecordHeartbeat(ctx, askings{})
+		} else {
+			activity.RecordHeartbeat(ctx, asked)
 		}
-		activity.RecordHeartbeat(ctx, heard)
 	}
-	if d.host.Holds(start.RunID) {
-		beat()
-	}
+	beat()
 	return withHeartbeat(ctx, beat, func() (takeover, error) {
-		taken, err := d.host.TakeOver(ctx, start, asked)
+		taken, err := d.host.TakeOver(ctx, start, asked.inVain())
 		again := time.Duration(0)
 		switch {
 		case errors.Is(err, session.ErrUnknownAgent), errors.Is(err, session.ErrUnavailable):
