@@ -124,12 +124,11 @@ func (h *Host) onTurn(
 	return w.result, nil
 }
 
-// TakeOver makes this process hold a turn, unless the turn has ended. The workflow engine has
-// been asking for it, this process or others, for so long as asked says, in which the process
-// that holds it could have answered. If this process
-// holds it already, TakeOver waits for the effects in flight and returns the position.
-// It fails with [session.ErrUnavailable] or [session.ErrUnknownAgent] if another
-// process should be asked, and with [ErrHolderLives] if the one that holds the turn should.
+// TakeOver makes this process hold a turn, unless the turn has ended. For as long as asked says,
+// the workflow engine has been asking processes for the turn, and the one that holds it could
+// have answered. If this process holds it already, TakeOver waits for the effects in flight and
+// returns the position. It fails with [session.ErrUnavailable] or [session.ErrUnknownAgent] if
+// another process should be asked, and with [ErrHolderLives] if the one that holds the turn should.
 func (h *Host) TakeOver(ctx context.Context, start Start, asked time.Duration) (Takeover, error) {
 	key := start.Tenant + "/" + start.SessionID + "/" + start.RunID
 	h.mu.Lock()
