@@ -72,6 +72,10 @@ type RuntimeOptions struct {
 	// MaxResult is the largest tool result in bytes, unless the agent evicts larger ones; see
 	// [MaxEvicted]. Defaults to 1,000,000.
 	MaxResult int
+	// MaxArguments is how many bytes the arguments of all calls of a reply may have. The model is
+	// told that a call with more is refused, and sees only the beginning of its arguments from
+	// then on. Defaults to 1 MiB.
+	MaxArguments int
 	// MaxSession is the largest size of a session in bytes, messages, stream and blobs together.
 	// A session that has reached it accepts no new message, and its run fails before the
 	// next model call. Defaults to 64 MiB; a negative number disables the limit.

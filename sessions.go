@@ -42,6 +42,10 @@ type Sessions interface {
 	// Delete deletes a session, its stream and the sessions of its sub-agents, and returns
 	// the ids of the deleted sessions. It stops their runs in this process; in another
 	// process a run ends at its next write, which fails.
+	//
+	// A sub-agent's session cannot be deleted while the run that the sub-agent is part of has
+	// not ended: that is refused with [ErrAlreadyRunning]. Delete the session of the run. The
+	// same holds for a companion that its caller waits for.
 	Delete(ctx context.Context, id string) ([]string, error)
 }
 

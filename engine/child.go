@@ -12,6 +12,7 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/engine/machine"
+	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 	"github.com/helixagents/helix/usage"
@@ -357,13 +358,21 @@ func (a *agentCall) makeResult(ctx context.Context) (*settled, error) {
 	return a.childResult(ctx, run, resultOf)
 }
 
-// childRun returns the latest run of the agent's session, or nil if there is none.
+// childRun returns the run of the agent that the call's result is made of, or nil if there is
+// none: while this process drives the agent's turn, the run of that turn; else the latest run
+// of the agent's session, or, if the call gives a companion work to do, the latest that does
+// that work. Another run belongs to another call, or to a session that somebody created under
+// the agent's id.
 func (a *agentCall) childRun(ctx context.Context) (*session.Run, error) {
-	if a.child != nil && a.child.turn != nil { // the session was checked when its turn was opened
-		run, err := a.t.sessions.CurrentRun(ctx, a.Child)
+	if opened := a.child.turn; opened != nil {
+		run, err := retry.Do(ctx, func() (*session.Run, error) { return a.t.sessions.Run(ctx, a.Child, opened.run.ID) })
 		return run, absent(err)
 	}
-	return childRun(ctx, a.t.sessions, a.t.key.ID, a.Child)
+	run, err := childRun(ctx, a.t.sessions, a.t.key.ID, a.Child)
+	if err != nil || run == nil || a.companion == nil || !a.companion.consults {
+		return run, err
+	}
+	return a.workRun(ctx, run)
 }
 
 // childResult makes the call's result of a run of the agent, which is nil if there

@@ -276,6 +276,28 @@ func (a *agentCall) companionResult(ctx context.Context) (*settled, error) {
 	})
 }
 
+// workRun returns the run that the call began, or latest, the latest run of its companion, if
+// that continues it. It is nil if the call began none.
+func (a *agentCall) workRun(ctx context.Context, latest *session.Run) (*session.Run, error) {
+	began, err := retry.Do(ctx, func() (*session.Run, error) { return a.t.sessions.RunByRequest(ctx, a.Child, a.ID) })
+	if err != nil {
+		return nil, absent(err)
+	}
+	at := latest
+	for range maxDepth {
+		if at.ID == began.ID {
+			return latest, nil
+		}
+		if at.RequestID != "" || at.PreviousRunID == "" { // the work of another call
+			break
+		}
+		if at, err = a.t.sessions.Run(ctx, a.Child, at.PreviousRunID); err != nil {
+			return nil, err
+		}
+	}
+	return began, nil
+}
+
 // childStatus is what a model sees of a companion.
 type childStatus struct {
 	Name   string          `json:"name"`

@@ -41,6 +41,9 @@ type Config struct {
 	// MaxResult is the largest tool result in bytes, unless the agent evicts larger ones; see
 	// [helix.MaxEvicted]. Defaults to 1,000,000.
 	MaxResult int
+	// MaxArguments is how many bytes the arguments of all calls of a reply may have. Defaults to
+	// 1 MiB.
+	MaxArguments int
 	// MaxSession is how many bytes a session may have, messages, stream and blobs together.
 	// A larger one accepts no new message, and its run fails before the next model
 	// call. Defaults to 64 MiB; a negative number is no limit.
@@ -139,6 +142,9 @@ func NewHandler(cfg Config) *Handler {
 	}
 	if cfg.MaxResult == 0 {
 		cfg.MaxResult = 1_000_000
+	}
+	if cfg.MaxArguments == 0 {
+		cfg.MaxArguments = 1 << 20
 	}
 	if cfg.MaxSession == 0 {
 		cfg.MaxSession = defaultMaxSession

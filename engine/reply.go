@@ -153,6 +153,7 @@ func (r *replyStep) newFlight(reply modelReply) *flight {
 	}}
 	f.reply.Parts = make([]session.Part, 0, len(reply.Parts))
 	providerIDs := map[string]bool{}
+	room := r.t.h.cfg.MaxArguments
 	for _, part := range reply.Parts {
 		part.Tool, part.ProviderCallID = cleanText(part.Tool), cleanText(part.ProviderCallID)
 		part.Input, part.Provider = cleanJSON(part.Input), cleanJSON(part.Provider)
@@ -171,7 +172,10 @@ func (r *replyStep) newFlight(reply modelReply) *flight {
 			c.part.ProviderCallID = c.ID // providers refuse ids that they repeated themselves
 		}
 		providerIDs[c.part.ProviderCallID] = true
-		r.t.tools.resolve(&c.Call, &c.part, r.e.Finish)
+		size := len(c.part.Input)
+		if r.t.tools.resolve(&c.Call, &c.part, room, r.e.Finish); size <= room {
+			room -= size
+		}
 		f.reply.Parts = append(f.reply.Parts, c.part)
 		f.calls = append(f.calls, c)
 	}

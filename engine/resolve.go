@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"slices"
@@ -53,18 +54,24 @@ func (r *toolResolver) unknown(format, name string) *session.Error {
 }
 
 // resolve records in a call's row how the call is carried out, or why it is
-// rejected. It repairs a name or an input that no store would keep.
-func (r *toolResolver) resolve(row *session.Call, part *session.Part, finishOnly bool) {
+// rejected, as it is if its input has more than room bytes. It repairs a name or an input
+// that no store would keep.
+func (r *toolResolver) resolve(row *session.Call, part *session.Part, room int, finishOnly bool) {
 	row.Kind = session.CallServer
 	if session.CheckKeyID("tool", part.Tool) != nil { // no store would keep it
 		part.Tool, row.Tool = "unnamed", "unnamed"
 	}
-	if text := strings.TrimSpace(string(part.Input)); text == "" {
+	if size := len(part.Input); size > room { // first, because to read it takes a multiple of its size
+		row.Rejected = toolError(session.CodeToolInput, "the arguments of %s have %d bytes, and there is room for %d in this reply", part.Tool, size, room)
+		part.Input = invalidArguments(strings.ToValidUTF8(string(part.Input[:min(size, shownArguments)]), "") + "…")
+		return
+	}
+	if len(bytes.TrimSpace(part.Input)) == 0 {
 		part.Input = json.RawMessage("{}")
 	}
 	if !json.Valid(part.Input) || !utf8.Valid(part.Input) {
 		row.Rejected = toolError(session.CodeToolInput, "the arguments of %s are not valid JSON", part.Tool)
-		part.Input, _ = session.Encode(map[string]string{"invalid_arguments": string(part.Input)})
+		part.Input = invalidArguments(string(part.Input))
 		return
 	}
 	// Policies, people, stores and tools read the input: all must read the same in it.
@@ -102,6 +109,15 @@ func (r *toolResolver) resolve(row *session.Call, part *session.Part, finishOnly
 	case tool.OnClient():
 		row.Kind = session.CallClient
 	}
+}
+
+// shownArguments is how much is kept of arguments that are too large.
+const shownArguments = 1000
+
+// invalidArguments is an input that shows the model what it wrote.
+func invalidArguments(text string) json.RawMessage {
+	input, _ := session.Encode(map[string]string{"invalid_arguments": text}) // text always encodes
+	return input
 }
 
 // resolveAgent does the same for a call of a sub-agent or a companion tool. It

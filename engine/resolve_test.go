@@ -76,10 +76,10 @@ func TestResolve(t *testing.T) {
 		}
 		t.Run(name[:min(len(name), 60)], func(t *testing.T) {
 			t.Parallel()
-			r := &toolResolver{agent: clerk(), sessionID: "s"}
+			r := newResolver(clerk())
 			row := session.Call{ID: "call_1", Tool: c.tool}
 			part := session.Part{Kind: session.PartToolCall, Tool: c.tool, Input: json.RawMessage(c.input)}
-			r.resolve(&row, &part, c.finishOnly)
+			r.resolve(&row, &part, 1000, c.finishOnly)
 			var rejected session.Code
 			if row.Rejected != nil {
 				rejected = row.Rejected.Code
@@ -94,6 +94,10 @@ func TestResolve(t *testing.T) {
 	}
 }
 
+func newResolver(agent *helix.Agent) *toolResolver {
+	return &toolResolver{agent: agent, sessionID: "s"}
+}
+
 // What may be repeated is part of the row, so that a deploy does not change it.
 func TestResolveRecordsWhatMayRepeat(t *testing.T) {
 	t.Parallel()
@@ -102,7 +106,7 @@ func TestResolveRecordsWhatMayRepeat(t *testing.T) {
 	} {
 		row := session.Call{Tool: tool}
 		part := session.Part{Tool: tool, Input: json.RawMessage(`{"where":"here"}`)}
-		(&toolResolver{agent: clerk(), sessionID: "s"}).resolve(&row, &part, false)
+		newResolver(clerk()).resolve(&row, &part, 1000, false)
 		if got := [3]bool{row.ReadOnly, row.Idempotent, row.FinishWith}; got != want {
 			t.Errorf("%s: %v, want %v", tool, got, want)
 		}
@@ -114,7 +118,7 @@ func TestResolveRecordsWhatMayRepeat(t *testing.T) {
 func TestOffered(t *testing.T) {
 	t.Parallel()
 	names := func(agent *helix.Agent) []string {
-		tools, err := (&toolResolver{agent: agent}).offered()
+		tools, err := newResolver(agent).offered()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,7 +172,7 @@ func TestBindCompanion(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			got := &call{Call: session.Call{Tool: c.tool, Kind: session.CallCompanion}, part: session.Part{Input: json.RawMessage(c.input)}}
-			err := (&toolResolver{agent: clerk(), sessionID: "s"}).bindCompanion(got, refs)
+			err := newResolver(clerk()).bindCompanion(got, refs)
 			var rejected session.Code
 			if err != nil {
 				rejected = err.Code

@@ -19,6 +19,10 @@ const (
 	maxCheckpointID = 2 * session.MaxIDBytes
 )
 
+// maxAnswerValues limits the values in an answer that [Config.SubmitSchema] checks, at any
+// depth, because it is decoded for that.
+const maxAnswerValues = 100_000
+
 // maxSeenValues limits the values in the input that a person saw, at any depth, because it
 // is compared value by value.
 const maxSeenValues = 100_000

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/helixagents/helix"
@@ -339,5 +340,32 @@ func TestProvidersErrorsAreNotShown(t *testing.T) {
 				t.Errorf("the stream has no chunk %s: %s", kind, streamed)
 			}
 		}
+	})
+}
+
+// A user can neither delete a sub-agent that is at work nor put a session in its place.
+func TestChildAtWorkStays(t *testing.T) {
+	t.Parallel()
+	onBackends(t, func(t *testing.T, db store.Backend) {
+		gate := make(chan struct{})
+		slow := staff(gate)[4]
+		boss := &helix.Agent{
+			Name: "boss", SubAgents: []helix.SubAgent{{Agent: slow}},
+			Model: scripted.New(scripted.Call("subagent__slow", map[string]string{"task": "work"}), scripted.Text("Thanks.")).ByPosition(),
+		}
+		s := serve(t, db, []*helix.Agent{boss, slow}, nil)
+		open := sync.OnceFunc(func() { close(gate) })
+		t.Cleanup(open)
+		root := strings.Repeat("r", 200)
+		call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{SessionID: root, AgentType: "boss", Message: wire.Text("Go!")})
+		s.untilChunk(root, "text_delta")
+		child := call[wire.Sessions](s, http.StatusOK, http.MethodGet, "/sessions?parent="+root, nil).Items[0].ID
+		at := "/sessions/" + url.PathEscape(child)
+		s.refused(http.StatusConflict, session.CodeRunning, http.MethodDelete, at, nil)
+		s.refused(http.StatusBadRequest, session.CodeInvalid, http.MethodPost, "/start", wire.Start{SessionID: child, AgentType: "slow", Message: wire.Text("approved")})
+		open()
+		s.settle(root)
+		call[wire.Deleted](s, http.StatusOK, http.MethodDelete, at, nil)
+		s.refused(http.StatusBadRequest, session.CodeInvalid, http.MethodPost, "/start", wire.Start{SessionID: child, AgentType: "slow", Message: wire.Text("approved")})
 	})
 }

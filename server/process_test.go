@@ -3,9 +3,13 @@ package server_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"runtime"
@@ -15,8 +19,13 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/internal/backend"
+	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/llm/openai"
+	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/server"
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
 )
 
 // serverEnv makes a copy of the test binary a server, until its input ends.
@@ -36,7 +45,9 @@ func serveAlone() error {
 		return err
 	}
 	quiet := slog.New(slog.DiscardHandler)
-	agents := []*helix.Agent{echo()}
+	models := httptest.NewServer(http.HandlerFunc(sendLargeEvent))
+	defer models.Close()
+	agents := []*helix.Agent{echo(), signer(), scribe(), listener(models.URL)}
 	rt, err := local.New(local.Config{Backend: db, Agents: agents, Logger: quiet})
 	if err != nil {
 		return err
@@ -51,27 +62,72 @@ func serveAlone() error {
 	}
 	srv, err := server.New(server.Config{
 		Executor: rt, Backend: db, Agents: func() []*helix.Agent { return agents }, Authenticate: authenticate, Logger: quiet,
+		RateLimit: server.RateLimit{PerSecond: -1}, // tests poll
 	})
 	if err != nil {
 		return err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	at, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(os.Stdout, listener.Addr())
+	fmt.Fprintln(os.Stdout, at.Addr())
 	go func() {
 		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 			var memory runtime.MemStats
 			runtime.ReadMemStats(&memory)
 			fmt.Fprintln(os.Stdout, memory.HeapSys)
 		}
-		_ = listener.Close()
+		_ = at.Close()
 	}()
-	if err := server.HTTPServer("", srv).Serve(listener); !strings.Contains(err.Error(), "closed") {
+	if err := server.HTTPServer("", srv).Serve(at); !strings.Contains(err.Error(), "closed") {
 		return err
 	}
 	return nil
+}
+
+// signer is an agent that asks a person to approve a call with a large input of many values.
+func signer() *helix.Agent {
+	return &helix.Agent{
+		Name: "signer", Model: scripted.New(scripted.Call("sign", string(padded(largeBody/5, `{"lists":[`, `[]`, `]}`)))),
+		Tools: []helix.Tool{{Name: "sign", Description: "Signs.", Approval: helix.RequireApproval, Execute: noTool()}},
+	}
+}
+
+func noTool() helix.Callable {
+	return helix.Func(func(context.Context, *helix.Call, map[string]any) (string, error) {
+		return "", errors.New("it was called")
+	})
+}
+
+// scribe is an agent whose model calls a tool with an argument of 20 MB, of many values, and
+// then repeats what it is told.
+func scribe() *helix.Agent {
+	return &helix.Agent{
+		Name: "scribe", Tools: []helix.Tool{{Name: "write", Description: "Writes.", Execute: noTool()}},
+		Model: speaker(func(request *llm.Request) scripted.Step {
+			if last := request.Messages[len(request.Messages)-1]; last.Role == session.RoleTool {
+				return scripted.Text(last.Parts[0].Error.Message)
+			}
+			return scripted.Call("write", string(padded(20_000_000, `{"lists":[`, `[]`, `]}`)))
+		}),
+	}
+}
+
+// listener is an agent whose model is that of sendLargeEvent.
+func listener(url string) *helix.Agent {
+	return &helix.Agent{Name: "listener", Model: openai.New(openai.Config{API: openai.ChatCompletions, BaseURL: url, Model: "large"})}
+}
+
+// sendLargeEvent answers a request for a reply with one event of 30 MB.
+func sendLargeEvent(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", wire.ContentEvents)
+	piece := strings.Repeat("{},", 10_000)
+	_, _ = io.WriteString(w, `data: {"choices":[`)
+	for range 1_000 {
+		_, _ = io.WriteString(w, piece)
+	}
+	_, _ = io.WriteString(w, "{}]}\n\n")
 }
 
 // process starts a server in a process of its own. heap asks it for the largest size that its

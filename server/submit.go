@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/server/internal/request"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
 )
@@ -163,6 +164,9 @@ func (s *Server) checkAnswer(answer *helix.Submission) error {
 	raw, err := session.Encode(&form)
 	if err != nil {
 		return session.Invalid(field, "cannot be encoded")
+	}
+	if _, err := request.NewScanner(raw).Bounded(len(raw), maxAnswerValues); err != nil {
+		return session.Invalid(field, "has more than %d values", maxAnswerValues)
 	}
 	if err := schema.Validate(raw); err != nil {
 		return session.Invalid(field, "is not an answer that this server accepts").WithCause(err, "%s is not an answer that this server accepts", field)

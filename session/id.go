@@ -18,8 +18,8 @@ import (
 const (
 	// MaxIDBytes is the maximum length of a session, run, call or request id.
 	MaxIDBytes = 256
-	// maxDerivedIDBytes is the longest child id that stays readable; longer ones keep
-	// a prefix and end in a hash.
+	// maxDerivedIDBytes is the maximum length of an id that is made of another one. A longer
+	// one keeps only the beginning of the other's id.
 	maxDerivedIDBytes = 200
 )
 
@@ -157,17 +157,18 @@ func IsDerivedMessageID(id string) bool {
 }
 
 // NewChildID generates the id of a child's session: kind is "sub", "agent" or
-// "remote", and name is the call id or the companion's name. The id is readable
-// and ends in random text, so that nobody can create a session with this id before
-// the child is created. The call and the reference to the child store it; it is
-// never derived again.
+// "remote", and name is the call id or the companion's name. The id begins with that
+// of its parent, or with the beginning of a long one, and ends in random text, so that
+// nobody can create a session with this id before the child is created.
+// [CheckChosenID] refuses it, so that nobody can create one in the place of a child
+// that was deleted, either. The call and the reference to the child store the id; it
+// is never derived again.
 func NewChildID(parent, kind, name string) string {
-	id := parent + "-" + kind + "-" + name + "." + randomText()
-	if len(id) <= maxDerivedIDBytes {
-		return id
+	end := "-" + kind + "-" + name + "." + randomText()
+	if keep := maxDerivedIDBytes - len(end); len(parent) > keep {
+		parent = strings.TrimRight(parent[:keep], "./")
 	}
-	const hashed = 24
-	return strings.TrimRight(id[:maxDerivedIDBytes-hashed-1], "./") + "-" + hash(hashed/2, id)
+	return parent + end
 }
 
 // NewPeerID generates the id of the session on another server that the session
@@ -185,9 +186,9 @@ func randomText() string {
 	return idEncoding.EncodeToString(b[:])
 }
 
-// childIDs matches the ids of children, including the older form without random
-// text.
-var childIDs = regexp.MustCompile(`-(sub|agent|remote)-[A-Za-z0-9_-]+\.[0-9a-z]{16}$|-(sub|remote)-call_[0-9a-f]{24}$`)
+// childIDs matches the ids of children, including two older forms: without random
+// text, and, of a parent with a long id, cut and ended with a hash.
+var childIDs = regexp.MustCompile(`-(sub|agent|remote)-[A-Za-z0-9_-]+\.[0-9a-z]{16}$|-(sub|remote)-call_[0-9a-f]{24}$|^.{150,175}-[0-9a-f]{24}$`)
 
 // CheckChosenID is [CheckID] for an id that a caller chose for a new session. It
 // also refuses ids that only the framework assigns, those of sub-agents' sessions.

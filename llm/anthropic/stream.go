@@ -75,6 +75,9 @@ func (r *reader) readAll(header http.Header, body io.Reader) error {
 		if err := r.read(&event); err != nil || r.done {
 			return err
 		}
+		if err := r.reply.CheckSize(); err != nil {
+			return provider.Broken(name, err, r.secrets)
+		}
 	}
 	return nil
 }

@@ -74,6 +74,9 @@ func (r *reader) readAll(body io.Reader) error {
 		if err := r.read(e.Data); err != nil {
 			return err
 		}
+		if err := r.reply.CheckSize(); err != nil {
+			return provider.Broken(name, err, r.secrets)
+		}
 	}
 	return nil
 }

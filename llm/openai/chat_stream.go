@@ -264,6 +264,10 @@ func (r *chatReader) find(d *chatCallDelta) *chatCall {
 }
 
 func (r *chatReader) begin(d *chatCallDelta) *chatCall {
+	if len(r.calls) == provider.MaxParts {
+		r.reply.Overflow()
+		return r.calls[len(r.calls)-1]
+	}
 	c := &chatCall{}
 	r.calls = append(r.calls, c)
 	r.identify(c, d.ID)

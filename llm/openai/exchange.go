@@ -22,13 +22,13 @@ type reader interface {
 }
 
 // exchange sends a request and has the answer read. Its errors are classified.
-func exchange(ctx context.Context, call *provider.Call, r reader) error {
+func exchange(ctx context.Context, call *provider.Call, reply *provider.Reply, r reader) error {
 	answer, err := call.Post(ctx)
 	if err != nil {
 		return err
 	}
 	defer answer.Body.Close()
-	err = read(answer.Body, r)
+	err = read(answer.Body, reply, r)
 	if err == nil {
 		return nil
 	}
@@ -38,11 +38,14 @@ func exchange(ctx context.Context, call *provider.Call, r reader) error {
 	return provider.Broken(name, err, call.Secrets)
 }
 
-func read(answer io.Reader, r reader) error {
+func read(answer io.Reader, reply *provider.Reply, r reader) error {
 	body := bufio.NewReader(answer)
 	if isObject(body) {
 		whole, err := io.ReadAll(body)
 		if err != nil {
+			return err
+		}
+		if err := provider.CheckValues(whole); err != nil {
 			return err
 		}
 		return r.whole(whole)
@@ -54,7 +57,11 @@ func read(answer io.Reader, r reader) error {
 		if len(event.Data) == 0 {
 			continue
 		}
-		if err := r.event(event.Data); err != nil || r.ended() {
+		err := r.event(event.Data)
+		if err == nil {
+			err = reply.CheckSize()
+		}
+		if err != nil || r.ended() {
 			return err
 		}
 	}

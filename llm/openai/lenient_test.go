@@ -3,6 +3,7 @@ package openai_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -392,6 +393,28 @@ func TestResponsesReasoning(t *testing.T) {
 			got := ask(t, openai.Config{}, play(c.body), nil)
 			if got.err != nil || encode(t, got.reply.Parts) != encode(t, c.want) {
 				t.Errorf("got %+v, %v", got.reply, got.err)
+			}
+		})
+	}
+}
+
+// A server that begins calls without end is not followed, in events of any size.
+func TestChatBoundsCalls(t *testing.T) {
+	t.Parallel()
+	for name, call := range map[string]string{
+		"named":   `{"index":%d,"id":"c%[1]d","function":{"name":"note","arguments":"{}"}}`,
+		"unnamed": `{"index":%d,"function":{"arguments":"{}"}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var all []string
+			for i := range 20_000 {
+				all = append(all, delta(`{"tool_calls":[`+fmt.Sprintf(call, i)+`]}`))
+			}
+			got := ask(t, chat, play(events(append(all, ending("tool_calls"))...)), nil)
+			e, ok := errors.AsType[*session.Error](got.err)
+			if !ok || e.Code != session.CodeMalformed || e.Retryable || !strings.Contains(e.Message, "too large") {
+				t.Errorf("got %v", got.err)
 			}
 		})
 	}

@@ -139,7 +139,7 @@ func (m *Model) Generate(ctx context.Context, request *llm.Request, emit func(ll
 	if call.Body, err = m.body(request, &extra); err != nil {
 		return nil, err
 	}
-	err = exchange(ctx, call, r)
+	err = exchange(ctx, call, reply, r)
 	switch {
 	case r.complete():
 		return reply.Response()

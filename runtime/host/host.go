@@ -146,7 +146,8 @@ func New(cfg Config, driver Driver) (*Host, error) {
 	}
 	h.handler = engine.NewHandler(engine.Config{
 		Backend: cfg.Backend, Runtime: cfg.Name, LeaseTTL: cfg.LeaseTTL, Hooks: cfg.Hooks, Usage: cfg.Usage, Observers: cfg.Observers,
-		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, Features: cfg.Features, MaxResult: cfg.MaxResult, MaxSession: cfg.MaxSession,
+		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, Features: cfg.Features, MaxResult: cfg.MaxResult,
+		MaxArguments: cfg.MaxArguments, MaxSession: cfg.MaxSession,
 		MaxChunks: cfg.MaxChunks, RemotePatience: cfg.RemotePatience, NotifyStop: h.notifyStop, Abort: h.abortRun,
 		Resume: h.resumeRun, Retry: h.retryRun, TasksAdded: h.tasks.notify, TrimStreams: cfg.Tasks.TrimStreams, CleanCalls: cfg.Tasks.CleanCalls, Logger: cfg.Logger,
 	})

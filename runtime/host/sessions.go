@@ -80,6 +80,9 @@ func (s *sessions) Delete(ctx context.Context, id string) ([]string, error) {
 	if err := session.CheckID(id); err != nil {
 		return nil, err
 	}
+	if err := s.checkDeletable(ctx, id); err != nil {
+		return nil, err
+	}
 	held := s.host.turnsOf(s.tenant)
 	added, err := s.cleanUp(ctx, id)
 	if err != nil {
@@ -93,6 +96,38 @@ func (s *sessions) Delete(ctx context.Context, id string) ([]string, error) {
 		stopDeleted(held, deleted)
 	}
 	return deleted, err
+}
+
+// checkDeletable refuses to delete the session of an agent whose work is part of another
+// session's run, while that run has not ended. What cannot be read can be deleted.
+func (s *sessions) checkDeletable(ctx context.Context, id string) error {
+	state, err := s.store.Load(ctx, id)
+	if err != nil || state.RootID == "" {
+		return ifTransient(ctx, err)
+	}
+	root, err := s.store.Load(ctx, state.RootID)
+	if err != nil {
+		return ifTransient(ctx, err)
+	}
+	run, err := s.store.CurrentRun(ctx, root.ID)
+	if err != nil {
+		return ifTransient(ctx, err)
+	}
+	if run.Status == session.RunRunning || run.Status.Suspended() && (root.Status == session.Active || root.Status == session.Paused) {
+		return session.ErrAlreadyRunning.WithMessage("session %s works for session %s, whose run has not ended; end that run, or delete that session", id, root.ID)
+	}
+	return nil
+}
+
+// ifTransient returns err if another try may not fail, else nil.
+func ifTransient(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if session.IsRetryable(err) {
+		return err
+	}
+	return nil
 }
 
 // cleanUp stores the tasks that clean up after a session and the sessions below it, which

@@ -29,6 +29,7 @@ func badInputScenarios() []Scenario {
 		{"unknown argument", "an argument that the tool does not have is a tool error that names it", badArgumentUnknown},
 		{"undeclared argument", "an argument that a schema does not declare, at any depth, is a tool error that names it, for every kind of call", badUndeclared},
 		{"argument given twice", "an input that programs read in different ways is a tool error that names the place, for every kind of call", badTwice},
+		{"large arguments", "arguments that are too large are a tool error, and only their beginning is kept", badLargeArguments},
 		{"broken JSON", "arguments that are not JSON are a tool error, and the history can still be sent", badJSON},
 		{"no arguments", "empty arguments are an empty object", badNoArguments},
 		{"panicking tool", "a tool that panics is a tool error; the stack is logged, and siblings are not disturbed", badPanic},
@@ -179,6 +180,15 @@ func badJSON(s *Stage) {
 	}
 }
 
+func badLargeArguments(s *Stage) {
+	const size = 1 << 20
+	s.badCall(scripted.Calling("double", `{"n":`+strings.Repeat("1", size)+`}`), session.CodeToolInput, []string{"double", fmt.Sprint(size + len(`{"n":}`)), "room for 1048576"}, double())
+	call := s.messages("s-1")[1].Calls()[0]
+	if len(call.Input) > 2000 || !strings.Contains(string(call.Input), "1111…") {
+		s.Fatalf("%d bytes are kept of what the model wrote: %.100s", len(call.Input), call.Input)
+	}
+}
+
 func badNoArguments(s *Stage) {
 	tool := helix.Tool{Name: "now", Execute: helix.Func(func(context.Context, *helix.Call, struct{}) (string, error) { return "noon", nil })}
 	agent := newAgent(scripted.New(scripted.Call("now", ""), scripted.Call("now", "  "), scripted.Text("ok")), tool)
@@ -285,7 +295,7 @@ func badEmptyText(s *Stage) {
 }
 
 func badHugeArguments(s *Stage) {
-	text := strings.Repeat("<é\"", 250_000) // more than a chunk of a stream holds
+	text := strings.Repeat("<é\"", (1<<20-len(`{"text":""}`))/len(`<é\"`)) // as much as is allowed, and more than a chunk of a stream holds
 	length := helix.Tool{Name: "length", Execute: helix.Func(func(_ context.Context, _ *helix.Call, in struct {
 		Text string `json:"text"`
 	},

@@ -57,6 +57,7 @@ func companionScenarios() []Scenario {
 		{"abandoned, spawned again", "a companion that was abandoned while it waited can be spawned again, and remembers", companionLeftSpawn},
 		{"abandoned and terminated", "a companion that was abandoned while it waited starts fresh once it is terminated", companionLeftTerminated},
 		{"parent stopped", "stopping the parent stops a blocking companion and not a non-blocking one", companionStopped},
+		{"parent stopped before", "a call that a stop kept from its blocking companion has no result, not that of an earlier call", companionStoppedBefore},
 		{"refused step", "a reply that was never committed leaves no companion", companionRefused},
 		{"killed", "companions of a parent that died continue, each in the same run", companionKilled},
 		{"killed before the spawn", "a companion whose spawn was committed is started once", companionKilledBefore},
@@ -381,6 +382,29 @@ func companionTerminatedAtWork(s *Stage) {
 	s.same(len(s.hidden()), 1, "notices")
 	if !strings.Contains(s.hidden()[0], `"two"`) {
 		s.Fatalf("the notice is %q", s.hidden()[0])
+	}
+}
+
+func companionStoppedBefore(s *Stage) {
+	helper := named("helper", scripted.New(scripted.Text("Yes."), scripted.Text("No.")).ByPosition())
+	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "May I look?")), scripted.Reply(messaging("bob", "May I delete?")),
+		scripted.Text("ok")).ByPosition()), helix.Blocking, helper)
+	var x helix.Executor
+	backend := s.newFrail(s.Backend)
+	stop := sync.OnceFunc(func() { s.ok(x.Interrupt(s.ctx(), "s-1", "enough"), "interrupt") })
+	backend.faults.committed = func(commit *session.Commit) {
+		for i := range commit.Calls {
+			if commit.SessionID == "s-1" && commit.Calls[i].Tool == helix.SendMessageTool {
+				stop()
+			}
+		}
+	}
+	x = s.startOn(backend, Options{Agents: []*helix.Agent{agent}})
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Interrupted)
+	s.transcript(s.companion("bob"), "user: May I look?", "assistant: Yes.")
+	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{})), helix.Completed)
+	if part := s.result(helix.SendMessageTool); part.Error == nil {
+		s.Fatalf("the second call has the result %s", part.ResultJSON())
 	}
 }
 

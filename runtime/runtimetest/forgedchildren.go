@@ -23,6 +23,9 @@ func forgedChildScenarios() []Scenario {
 		{"running remote", "another caller's run under the stand-in's id is neither taken over nor stopped", func(s *Stage) { plantedRemote(s, session.RunRunning) }},
 		{"completed companion", "the outcome of a session that another caller created under a companion's id is not the companion's", func(s *Stage) { plantedCompanion(s, helix.Blocking) }},
 		{"completed detached companion", "the same for a detached companion", func(s *Stage) { plantedCompanion(s, helix.NonBlocking) }},
+		{"replaced", "a sub-agent that is at work is neither deleted by its id, nor is one that took its place believed; ids of all lengths", replacedChild},
+		{"replaced remote", "the same for a remote agent's stand-in", replacedRemote},
+		{"replaced companion", "the same for a companion", replacedCompanion},
 	}
 }
 
@@ -156,18 +159,11 @@ func (s *Stage) plant(id, agent, callID string, as session.RunStatus) {
 func (s *Stage) planting(agent string, as session.RunStatus) (*frail, func()) {
 	backend := s.newFrail(s.Backend)
 	planted := map[string]string{} // as JSON
-	seen := func(id string) string {
-		state := s.load(id)
-		state.Lease.ExpiresAt = time.Time{} // the store's, to renew or not
-		raw, err := json.Marshal([]any{state, s.messages(id), s.runs(id)})
-		s.ok(err, "encode")
-		return string(raw)
-	}
 	backend.faults.committed = func(commit *session.Commit) {
 		for i := range commit.Calls {
 			if c := &commit.Calls[i]; commit.SessionID == "s-1" && c.Child != "" && planted[c.Child] == "" {
 				s.plant(c.Child, agent, c.ID, as)
-				planted[c.Child] = seen(c.Child)
+				planted[c.Child] = s.content(c.Child)
 			}
 		}
 	}
@@ -175,17 +171,33 @@ func (s *Stage) planting(agent string, as session.RunStatus) (*frail, func()) {
 		s.Helper()
 		s.same(len(planted), 1, "planted sessions")
 		for id, was := range planted {
-			s.same(seen(id), was, "the planted session %s", id)
-			stop, err := s.store().StopRequest(s.ctx(), id, "run_eve")
-			s.ok(err, "stop request")
-			if stop != nil {
-				s.Fatalf("the planted run was told to stop: %+v", stop)
-			}
-			_, err = s.store().Delete(s.ctx(), id)
-			s.ok(err, "delete")
+			s.unchanged(id, was)
 		}
 		s.noForgery()
 	}
+}
+
+// content is what a session contains, as JSON.
+func (s *Stage) content(id string) string {
+	s.Helper()
+	state := s.load(id)
+	state.Lease.ExpiresAt = time.Time{} // the store's, to renew or not
+	raw, err := json.Marshal([]any{state, s.messages(id), s.runs(id)})
+	s.ok(err, "encode")
+	return string(raw)
+}
+
+// unchanged checks that a planted session has the content that it had, and removes it.
+func (s *Stage) unchanged(id, was string) {
+	s.Helper()
+	s.same(s.content(id), was, "the planted session %s", id)
+	stop, err := s.store().StopRequest(s.ctx(), id, "run_eve")
+	s.ok(err, "stop request")
+	if stop != nil {
+		s.Fatalf("the planted run was told to stop: %+v", stop)
+	}
+	_, err = s.store().Delete(s.ctx(), id)
+	s.ok(err, "delete")
 }
 
 // refusedCall checks that the first call of s-1 has failed, and that the session has
@@ -227,4 +239,73 @@ func plantedCompanion(s *Stage, mode helix.CompanionMode) {
 	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}})
 	s.refusedCall(x, s.Say(x, agent, "s-1", "Hi!"))
 	unchanged()
+}
+
+// parentIDs are ids of parents with 10, 149, 150, 196 and 256 bytes. Those of children have at
+// most 200 and once lost the form that nobody may choose when their parent's had 150.
+func parentIDs() []string {
+	ids := []string{}
+	for _, bytes := range []int{10, 149, 150, 196, session.MaxIDBytes} {
+		ids = append(ids, "s-1"+strings.Repeat("x", bytes-len("s-1")))
+	}
+	return ids
+}
+
+// replace lets the owner of a conversation try to answer for an agent that works for it: to
+// delete the agent's session and to begin another one under its id. That is refused, so the
+// session is replaced in the store. The agent's call then fails, and nothing of the other
+// session reaches the conversation.
+func (s *Stage) replace(x helix.Executor, root string, agent *helix.Agent, g *gate) {
+	s.Helper()
+	run := s.Begin(x, agent, root, "Hi!")
+	s.receive("the agent is at work", g.entered)
+	ref := s.children(root)[0]
+	begin := func(want error, words ...string) {
+		s.Helper()
+		_, err := x.Execute(s.ctx(), agent, helix.Input{SessionID: ref.SessionID, Message: helix.UserText(forgedWords)})
+		s.refused(err, want, words...)
+	}
+	_, err := x.Sessions().Delete(s.ctx(), ref.SessionID)
+	s.refused(err, helix.ErrAlreadyRunning, ref.SessionID, root)
+	begin(helix.ErrInvalid, "session id", "is the session of a child")
+	_, err = s.store().Delete(s.ctx(), ref.SessionID)
+	s.ok(err, "delete")
+	begin(helix.ErrInvalid, "session id", "is reserved for sub-agents' sessions")
+	s.plant(ref.SessionID, ref.Agent, ref.CallID, session.RunCompleted)
+	was := s.content(ref.SessionID)
+	g.release()
+	s.ended(s.Result(run), helix.Completed)
+	results := s.messages(root)[2].Parts
+	s.refused(results[0].Error, code(session.CodeSubAgent))
+	s.unchanged(ref.SessionID, was)
+	s.noForgery()
+}
+
+func replacedChild(s *Stage) {
+	for _, id := range parentIDs() {
+		t := s.withNewBackend()
+		g := t.newGate()
+		agent := parent(busy(g))
+		t.replace(t.Start(agent), id, agent, g)
+	}
+}
+
+func replacedRemote(s *Stage) {
+	for _, id := range parentIDs() {
+		t := s.withNewBackend()
+		g := t.newGate()
+		agent := t.elsewhere(busy(g), Options{}).remotely()
+		t.replace(t.Start(agent), id, agent, g)
+	}
+}
+
+func replacedCompanion(s *Stage) {
+	for _, id := range parentIDs() {
+		t := s.withNewBackend()
+		g := t.newGate()
+		helper := busy(g)
+		helper.Name = "helper"
+		agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "do it")), scripted.Text("Thanks.")).ByPosition()), helix.Blocking, helper)
+		t.replace(t.Start(agent), id, agent, g)
+	}
 }

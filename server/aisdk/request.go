@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"strings"
 
 	"github.com/helixagents/helix"
@@ -457,12 +456,9 @@ func (p *Part) Submission() helix.Submission {
 }
 
 // Shows reports whether the part shows a call's exact input, as far as a page that parses
-// JSON in JavaScript can: it rounds large numbers. A part whose input was omitted, because
-// it is too large for a stream, does not.
-func (p *Part) Shows(input json.RawMessage) bool {
-	var shown, is any
-	return json.Unmarshal(p.Input, &shown) == nil && json.Unmarshal(input, &is) == nil && reflect.DeepEqual(shown, is)
-}
+// JSON in JavaScript can. A part whose input was omitted, because it is too large for a
+// stream, does not.
+func (p *Part) Shows(input json.RawMessage) bool { return request.SameJSON(p.Input, input) }
 
 // Decision returns the approval or denial in the output of a tool part, for clients without
 // native approvals: an object with approvalId, approved and an optional reason. It reports

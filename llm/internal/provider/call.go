@@ -78,9 +78,34 @@ const (
 	maxAnswer = 64 << 20
 	// maxEvent bounds one event of a stream. Images come in one.
 	maxEvent = 32 << 20
+	// maxValues bounds the values in one event, or in an answer that is not a stream: decoded,
+	// each takes about fifty bytes, even an empty one.
+	maxValues = 250_000
 )
 
 var errTooLarge = errors.New("the answer is too large")
+
+// CheckValues refuses JSON that is to be decoded if it has too many values.
+func CheckValues(data []byte) error {
+	if bytes.Count(data, []byte(",")) < maxValues { // nearly always
+		return nil
+	}
+	quoted, values := false, 1
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted && c == '\\':
+			i++
+		case !quoted && c == ',':
+			values++
+		}
+	}
+	if values > maxValues {
+		return errTooLarge
+	}
+	return nil
+}
 
 // limited fails when more is read than is allowed.
 type limited struct {

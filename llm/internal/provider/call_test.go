@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/internal/provider"
 	"github.com/helixagents/helix/session"
 )
@@ -63,13 +64,54 @@ func (e endless) Read(p []byte) (int, error) {
 // A server that never ends a line or an event is not followed forever.
 func TestEventsAreBounded(t *testing.T) {
 	t.Parallel()
-	for _, stream := range []string{strings.Repeat("x", 1<<16), "data: " + strings.Repeat("x", 1<<20) + "\n"} {
+	for _, stream := range []string{
+		strings.Repeat("x", 1<<16), "data: " + strings.Repeat("x", 1<<20) + "\n", "data: [" + strings.Repeat("{},", 1<<20) + "{}]\n\n",
+	} {
 		var last error
 		for _, err := range provider.Events(endless(stream)) {
 			last = err
 		}
 		if e := provider.Broken("test", last, nil); e.Code != session.CodeMalformed || e.Retryable {
 			t.Errorf("%.10q: got %v, retryable %v", stream, e, e.Retryable)
+		}
+	}
+}
+
+func TestPartsOfReplyAreBounded(t *testing.T) {
+	t.Parallel()
+	deltas := 0
+	reply := provider.NewReply(func(llm.Delta) { deltas++ })
+	for range provider.MaxParts {
+		reply.Call("id", "tool")
+	}
+	if err := reply.CheckSize(); err != nil {
+		t.Fatal(err)
+	}
+	reply.Call("id", "tool").Add("{}")
+	if deltas != provider.MaxParts {
+		t.Errorf("%d deltas", deltas)
+	}
+	e := provider.Broken("test", reply.CheckSize(), nil)
+	if _, err := reply.Response(); e.Code != session.CodeMalformed || e.Retryable || !errors.Is(err, &session.Error{Code: session.CodeMalformed}) {
+		t.Errorf("got %v and %v", e, err)
+	}
+}
+
+func TestCheckValues(t *testing.T) {
+	t.Parallel()
+	const most = 250_000
+	for name, c := range map[string]struct {
+		data string
+		ok   bool
+	}{
+		"most":            {"[" + strings.Repeat("1,", most-1) + "1]", true},
+		"one more":        {"[" + strings.Repeat("1,", most) + "1]", false},
+		"within a text":   {`["` + strings.Repeat(`1,\"`, most) + `"]`, true},
+		"behind a text":   {`["\\",` + strings.Repeat("1,", most) + "1]", false},
+		"of many objects": {`{"a":` + strings.Repeat(`{},`, most) + "1}", false},
+	} {
+		if err := provider.CheckValues([]byte(c.data)); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

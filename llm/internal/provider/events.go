@@ -41,7 +41,7 @@ func LooseEvents(stream io.Reader) iter.Seq2[Event, error] {
 				return
 			}
 		}
-		if json.Valid(r.event.Data) && !yield(r.event, nil) {
+		if json.Valid(r.event.Data) && r.bounded() && !yield(r.event, nil) {
 			return
 		}
 		if r.err != nil {
@@ -71,7 +71,7 @@ func (r *eventReader) next() bool {
 		line := r.lines.Bytes()
 		if len(bytes.TrimSpace(line)) == 0 {
 			if r.event.Name != "" || len(r.event.Data) > 0 {
-				return true
+				return r.bounded()
 			}
 			continue
 		}
@@ -89,6 +89,15 @@ func (r *eventReader) next() bool {
 	}
 	r.err = r.lines.Err()
 	return false
+}
+
+// bounded reports whether the event may be decoded, and fails otherwise.
+func (r *eventReader) bounded() bool {
+	if err := CheckValues(r.event.Data); err != nil {
+		r.err = err
+		return false
+	}
+	return true
 }
 
 // field reads a line and returns what it adds to the data, if it does.

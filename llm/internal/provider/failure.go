@@ -192,8 +192,8 @@ func containsAny(text string, of ...string) bool {
 func Broken(provider string, err error, secrets Secrets) *session.Error {
 	if errors.Is(err, errTooLarge) || errors.Is(err, bufio.ErrTooLong) {
 		// Another attempt would most likely read as much again.
-		return llm.Error(session.CodeMalformed, false, "the answer of %s is too large: at most %d MiB are read, and %d MiB of one event",
-			provider, maxAnswer>>20, maxEvent>>20)
+		return llm.Error(session.CodeMalformed, false, "the answer of %s is too large: at most %d MiB and %d parts are read, and of one event %d MiB and %d values",
+			provider, maxAnswer>>20, MaxParts, maxEvent>>20, maxValues)
 	}
 	text := secrets.Clip(err.Error(), maxMessage)
 	if isDecoding(err) {

@@ -18,7 +18,11 @@ type Reply struct {
 	emit   func(llm.Delta)
 	blocks []*Block
 	calls  int
+	full   bool // there were more parts than are kept
 }
+
+// MaxParts is how many parts of a reply are kept.
+const MaxParts = 10_000
 
 // NewReply returns an empty reply that calls emit, which may be nil, with each delta.
 func NewReply(emit func(llm.Delta)) *Reply {
@@ -40,8 +44,24 @@ type Block struct {
 // Begin starts a part of text or reasoning.
 func (r *Reply) Begin(kind session.PartKind) *Block {
 	b := &Block{reply: r, part: session.Part{Kind: kind}}
+	if len(r.blocks) == MaxParts {
+		r.full, b.ended = true, true
+		return b
+	}
 	r.blocks = append(r.blocks, b)
 	return b
+}
+
+// Overflow notes that the reply has more parts than are kept, of which Begin was not told.
+func (r *Reply) Overflow() { r.full = true }
+
+// CheckSize returns an error if the reply has more parts than are kept. Adapters call it
+// after each event.
+func (r *Reply) CheckSize() error {
+	if r.full {
+		return errTooLarge
+	}
+	return nil
 }
 
 // Say adds to the last part if it is of that kind and still open, else to a new one.
@@ -68,6 +88,9 @@ func (r *Reply) last() *Block {
 func (r *Reply) Call(id, tool string) *Block {
 	b := r.Begin(session.PartToolCall)
 	b.part.ProviderCallID, b.part.Tool, b.index = id, tool, r.calls
+	if b.ended { // it is not kept
+		return b
+	}
 	r.calls++
 	r.emit(llm.Delta{Kind: llm.DeltaCallStart, Index: b.index, Tool: tool})
 	return b
@@ -133,6 +156,9 @@ func (b *Block) End() {
 // Response returns the whole reply. Arguments are unchanged, valid or not: the engine
 // reports invalid ones to the model.
 func (r *Reply) Response() (*llm.Response, error) {
+	if err := r.CheckSize(); err != nil {
+		return nil, Broken(r.name(), err, nil)
+	}
 	for _, b := range r.blocks {
 		b.End()
 	}
