@@ -279,23 +279,31 @@ func (a *agentCall) companionResult(ctx context.Context) (*settled, error) {
 // workRun returns the run that the call began, or latest, the latest run of its companion, if
 // that continues it. It is nil if the call began none.
 func (a *agentCall) workRun(ctx context.Context, latest *session.Run) (*session.Run, error) {
-	began, err := retry.Do(ctx, func() (*session.Run, error) { return a.t.sessions.RunByRequest(ctx, a.Child, a.ID) })
-	if err != nil {
-		return nil, absent(err)
+	first, err := a.firstRun(ctx, latest)
+	switch {
+	case err != nil:
+		return nil, err
+	case first.RequestID == a.ID:
+		return latest, nil
 	}
-	at := latest
+	began, err := retry.Do(ctx, func() (*session.Run, error) { return a.t.sessions.RunByRequest(ctx, a.Child, a.ID) })
+	return began, absent(err)
+}
+
+// firstRun returns the run that began what a run continues: run itself, or an earlier one. Runs
+// that continue have no request of their own.
+func (a *agentCall) firstRun(ctx context.Context, run *session.Run) (*session.Run, error) {
 	for range maxDepth {
-		if at.ID == began.ID {
-			return latest, nil
-		}
-		if at.RequestID != "" || at.PreviousRunID == "" { // the work of another call
+		if run.RequestID != "" || run.PreviousRunID == "" {
 			break
 		}
-		if at, err = a.t.sessions.Run(ctx, a.Child, at.PreviousRunID); err != nil {
+		before, err := a.t.sessions.Run(ctx, run.SessionID, run.PreviousRunID)
+		if err != nil {
 			return nil, err
 		}
+		run = before
 	}
-	return began, nil
+	return run, nil
 }
 
 // childStatus is what a model sees of a companion.

@@ -375,29 +375,20 @@ func (a *agentCall) validRun(ctx context.Context, run *session.Run) (*session.Ru
 	if err != nil {
 		return nil, err
 	}
-	at := run // the run that began the work of run
 	for range maxDepth {
-		for range maxDepth {
-			if at.RequestID != "" || at.PreviousRunID == "" {
-				break
-			}
-			before, err := a.t.sessions.Run(ctx, at.SessionID, at.PreviousRunID)
-			if err != nil {
-				return nil, absent(err)
-			}
-			at = before
-		}
-		if at.RequestID == "" || made[at.RequestID] {
-			return run, nil
-		}
-		if at.PreviousRunID == "" {
-			return nil, nil
-		}
-		before, err := a.t.sessions.Run(ctx, at.SessionID, at.PreviousRunID)
+		first, err := a.firstRun(ctx, run)
 		if err != nil {
 			return nil, absent(err)
 		}
-		run, at = before, before
+		if first.RequestID == "" || made[first.RequestID] {
+			return run, nil
+		}
+		if first.PreviousRunID == "" {
+			return nil, nil
+		}
+		if run, err = a.t.sessions.Run(ctx, first.SessionID, first.PreviousRunID); err != nil {
+			return nil, absent(err)
+		}
 	}
 	return run, nil
 }

@@ -18,8 +18,8 @@ import (
 const (
 	// MaxIDBytes is the maximum length of a session, run, call or request id.
 	MaxIDBytes = 256
-	// maxDerivedIDBytes is the maximum length of an id that is made of another one. A longer
-	// one keeps only the beginning of the other's id.
+	// maxDerivedIDBytes is the maximum length of an id that is made of others. Of a long
+	// parent's id a child's has only the beginning; a run's that would be longer is a hash.
 	maxDerivedIDBytes = 200
 )
 

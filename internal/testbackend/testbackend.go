@@ -1,5 +1,5 @@
 // Package testbackend opens an empty backend of every kind, for tests that must
-// hold on every backend.
+// hold on every backend, and leaves runs of lost processes in one.
 package testbackend
 
 import (

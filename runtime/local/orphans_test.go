@@ -1,12 +1,12 @@
 package local_test
 
 import (
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/testbackend"
 	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/runtime/local"
@@ -27,24 +27,10 @@ func TestOrphansOfOthers(t *testing.T) {
 		db := memory.New(memory.Config{})
 		defer db.Close()
 		sessions := db.Sessions()
-		orphan := func(id, agent, runtime string) {
-			_, err := sessions.StartRun(t.Context(), &session.StartRun{
-				SessionID: id, Create: &session.State{ID: id, Agent: agent, Status: session.Active, StreamID: id}, Owner: "gone", TTL: time.Millisecond,
-				Run:    session.Run{ID: "run-" + id, Kind: session.RunExecute, Agent: agent, Runtime: runtime},
-				Change: session.Change{Messages: []session.Message{session.UserText("Hi!")}},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		for i := range strangers {
-			orphan(fmt.Sprint("stranger-", i), "stranger", local.Name)
-		}
-		for i := range foreign {
-			orphan(fmt.Sprint("foreign-", i), "clerk", "another")
-		}
+		testbackend.AbandonRuns(t, db, "stranger", "stranger", local.Name, strangers)
+		testbackend.AbandonRuns(t, db, "foreign", "clerk", "another", foreign)
 		time.Sleep(time.Second)
-		orphan("ours", "clerk", local.Name)
+		testbackend.AbandonRuns(t, db, "ours", "clerk", local.Name, 1)
 		if _, err := sessions.RequestStop(t.Context(), "stranger-700", session.Stop{RunID: "run-stranger-700", Kind: session.StopAbort}); err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +41,7 @@ func TestOrphansOfOthers(t *testing.T) {
 		}
 		defer rt.Close()
 		time.Sleep(10 * time.Second)
-		for id, want := range map[string]session.RunStatus{"ours": session.RunCompleted, "stranger-700": session.RunFailed, "stranger-1": session.RunRunning} {
+		for id, want := range map[string]session.RunStatus{"ours-0": session.RunCompleted, "stranger-700": session.RunFailed, "stranger-1": session.RunRunning} {
 			run, err := sessions.CurrentRun(t.Context(), id)
 			if err != nil {
 				t.Fatal(err)

@@ -1,8 +1,6 @@
 package local_test
 
 import (
-	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,7 +11,6 @@ import (
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/session"
-	"github.com/helixagents/helix/store"
 )
 
 // TestOrphansOfOthers is the test of the same name of the local runtime, on servers: however many
@@ -35,10 +32,10 @@ func TestOrphansOfOthers(t *testing.T) {
 				t.Parallel()
 			}
 			db := kind.Open(t)
-			abandonRuns(t, db, "stranger", "stranger", local.Name, strangers)
-			abandonRuns(t, db, "foreign", "clerk", "another", foreign)
+			testbackend.AbandonRuns(t, db, "stranger", "stranger", local.Name, strangers)
+			testbackend.AbandonRuns(t, db, "foreign", "clerk", "another", foreign)
 			time.Sleep(100 * time.Millisecond) // waits: the leases of those end before the one of ours
-			abandonRuns(t, db, "ours", "clerk", local.Name, 1)
+			testbackend.AbandonRuns(t, db, "ours", "clerk", local.Name, 1)
 			sessions := db.Sessions()
 			if _, err := sessions.RequestStop(t.Context(), "stranger-70", session.Stop{RunID: "run-stranger-70", Kind: session.StopAbort}); err != nil {
 				t.Fatal(err)
@@ -70,28 +67,4 @@ func TestOrphansOfOthers(t *testing.T) {
 			}
 		})
 	}
-}
-
-// abandonRuns starts runs of a process that is gone, with leases that end at once.
-func abandonRuns(t *testing.T, db store.Backend, name, agent, runtime string, count int) {
-	t.Helper()
-	var starting sync.WaitGroup
-	const starters = 8
-	for first := range starters {
-		starting.Go(func() {
-			for i := first; i < count; i += starters {
-				id := fmt.Sprintf("%s-%d", name, i)
-				_, err := db.Sessions().StartRun(t.Context(), &session.StartRun{
-					SessionID: id, Create: &session.State{ID: id, Agent: agent, Status: session.Active, StreamID: id}, Owner: "gone", TTL: time.Millisecond,
-					Run:    session.Run{ID: "run-" + id, Kind: session.RunExecute, Agent: agent, Runtime: runtime},
-					Change: session.Change{Messages: []session.Message{session.UserText("Hi!")}},
-				})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	starting.Wait()
 }

@@ -94,7 +94,7 @@ func (r *eventReader) next() bool {
 // bounded reports whether the event may be decoded, and fails otherwise.
 func (r *eventReader) bounded() bool {
 	if err := CheckValues(r.event.Data); err != nil {
-		r.err = err
+		r.event, r.err = Event{}, err // nothing of it is left to read
 		return false
 	}
 	return true
