@@ -89,13 +89,9 @@ func (h *valueHasher) list() (uint64, error) {
 func (h *valueHasher) object() (uint64, error) {
 	var fields, count uint64
 	err := h.s.object(func(raw []byte, plain bool) error {
-		name := raw
-		if !plain {
-			text, err := unquote(raw)
-			if err != nil {
-				return err
-			}
-			name = []byte(text)
+		name, err := textOf(raw, plain)
+		if err != nil {
+			return err
 		}
 		value, err := h.value()
 		fields += h.sum(':', maphash.Bytes(h.seed, name), value)

@@ -69,13 +69,9 @@ func (s *Scanner) End() error {
 func (s *Scanner) Fields(known []string, open bool, read func(name string) error) error {
 	var seen uint64 // by index in known
 	return s.object(func(raw []byte, plain bool) error {
-		name := raw
-		if !plain {
-			text, err := unquote(raw)
-			if err != nil {
-				return err
-			}
-			name = []byte(text)
+		name, err := textOf(raw, plain)
+		if err != nil {
+			return err
 		}
 		for i, k := range known {
 			if string(name) != k {
@@ -438,6 +434,15 @@ func unquote(raw []byte) (string, error) {
 		return "", session.Invalid("body", "is not valid JSON: %v", err)
 	}
 	return text, nil
+}
+
+// textOf returns the text of the valid bytes between quotes, without a copy if they are plain.
+func textOf(raw []byte, plain bool) ([]byte, error) {
+	if plain {
+		return raw, nil
+	}
+	text, err := unquote(raw)
+	return []byte(text), err
 }
 
 // peek skips white space and returns the next byte.

@@ -55,11 +55,10 @@ func (s *Scanner) Word() ([]byte, error) {
 		return nil, s.Skip()
 	}
 	raw, plain, err := s.quoted()
-	if err != nil || plain {
-		return raw, err
+	if err != nil {
+		return nil, err
 	}
-	text, err := unquote(raw)
-	return []byte(text), err
+	return textOf(raw, plain)
 }
 
 // Bool reads true or false.
