@@ -175,6 +175,7 @@ func (h *Handler) Handle(ctx context.Context, of machine.Effect) (machine.Result
 	}
 	var r machine.Result
 	ctx = t.inTurn(ctx)
+	defer context.AfterFunc(ctx, t.out.Interrupt)()
 	err = usercode.Guard(func() (err error) {
 		r, err = t.handle(ctx, e)
 		return err

@@ -31,14 +31,18 @@ func Kind(address string) string {
 	return kind
 }
 
-// Schema splits the schema's name off a Postgres address. It is empty for the default
-// schema.
-func Schema(address string) (database, schema string) { return take(address, "schema") }
+// Schema splits Helix's parameters off a Postgres address and returns the schema's name,
+// which is empty for the default schema.
+func Schema(address string) (database, schema string) {
+	address, _ = take(address, "callTimeout")
+	return take(address, "schema")
+}
 
 // Open opens the backend at an address:
 //
 //	PATH or sqlite:PATH                       a SQLite file
-//	postgres://user:password@host/database    a Postgres database; schema=NAME names its schema
+//	postgres://user:password@host/database    a Postgres database; schema=NAME names its schema,
+//	                                          callTimeout=DURATION bounds each call
 //	redis://user:password@host:port           Redis or a Redis Cluster; prefix=NAME begins its keys
 //	memory:                                   nothing that outlives the process
 //
@@ -59,7 +63,10 @@ func OpenWithin(limit time.Duration, address string, log *slog.Logger) (store.Ba
 	case SQLite:
 		return sqlite.OpenConfig(sqlite.Config{Path: rest, Logger: log})
 	case Postgres:
-		config := postgresConfig(address)
+		config, err := postgresConfig(address)
+		if err != nil {
+			return nil, err
+		}
 		config.Logger, config.ConnectTimeout = log, limit
 		return postgres.OpenConfig(config)
 	case Redis:
@@ -83,7 +90,11 @@ func Migrations(address string) ([]store.Migration, error) {
 	case SQLite:
 		return sqlite.Migrations(rest)
 	case Postgres:
-		return postgres.Migrations(postgresConfig(address))
+		config, err := postgresConfig(address)
+		if err != nil {
+			return nil, err
+		}
+		return postgres.Migrations(config)
 	case Redis, Memory:
 		return nil, nil
 	default:
@@ -91,34 +102,46 @@ func Migrations(address string) ([]store.Migration, error) {
 	}
 }
 
-func postgresConfig(address string) postgres.Config {
-	database, schema := Schema(address)
-	return postgres.Config{URL: database, Schema: schema}
+// postgresConfig removes Helix's parameters from a Postgres address.
+func postgresConfig(address string) (config postgres.Config, err error) {
+	config.URL, err = takeAll(address, []parameter{
+		{"schema", func(v string) error { config.Schema = v; return nil }, "a name"},
+		{"callTimeout", func(v string) (err error) { config.CallTimeout, err = time.ParseDuration(v); return err }, "a duration such as 15s"},
+	})
+	return config, err
 }
 
 // redisConfig removes Helix's parameters from a Redis address.
-func redisConfig(address string) (config redis.Config, _ error) {
-	config.URL = address
-	for _, p := range []struct {
-		name string
-		set  func(value string) error
-		want string
-	}{
+func redisConfig(address string) (config redis.Config, err error) {
+	config.URL, err = takeAll(address, []parameter{
 		{"prefix", func(v string) error { config.Prefix = v; return nil }, "a name"},
 		{"requireDurable", func(v string) (err error) { config.RequireDurable, err = strconv.ParseBool(v); return err }, "true or false"},
 		{"sessionTTL", func(v string) (err error) { config.SessionTTL, err = time.ParseDuration(v); return err }, "a duration such as 168h"},
 		{"waitReplicas", func(v string) (err error) { config.WaitReplicas, err = strconv.Atoi(v); return err }, "a number of replicas"},
 		{"waitTimeout", func(v string) (err error) { config.WaitTimeout, err = time.ParseDuration(v); return err }, "a duration such as 500ms"},
-	} {
+	})
+	return config, err
+}
+
+// parameter is one of Helix's parameters in an address.
+type parameter struct {
+	name string
+	set  func(value string) error
+	want string // what a value must be
+}
+
+// takeAll removes parameters from an address, and sets them.
+func takeAll(address string, parameters []parameter) (rest string, err error) {
+	for _, p := range parameters {
 		var value string
-		if config.URL, value = take(config.URL, p.name); value == "" {
+		if address, value = take(address, p.name); value == "" {
 			continue
 		}
 		if err := p.set(value); err != nil {
-			return config, session.Invalid("store", "has %s=%.40q, which must be %s", p.name, value, p.want)
+			return "", session.Invalid("store", "has %s=%.40q, which must be %s", p.name, value, p.want)
 		}
 	}
-	return config, nil
+	return address, nil
 }
 
 // Split returns a backend's kind and the address without its scheme.

@@ -59,6 +59,26 @@ func TestRedisParameters(t *testing.T) {
 	}
 }
 
+func TestPostgresParameters(t *testing.T) {
+	t.Parallel()
+	const address = "postgres://u:word@host/db?callTimeout=750ms&schema=s&sslmode=disable"
+	config, err := postgresConfig(address)
+	if err != nil || config.URL != "postgres://u:word@host/db?sslmode=disable" || config.Schema != "s" || config.CallTimeout != 750*time.Millisecond {
+		t.Errorf("the configuration is %+v, %v", config, err)
+	}
+	if database, schema := Schema(address); database != config.URL || schema != "s" {
+		t.Errorf("the database is %s, its schema %s", database, schema)
+	}
+	for _, bad := range []string{"callTimeout=5", "callTimeout=-5s"} {
+		name, value, _ := strings.Cut(bad, "=")
+		_, err := Open("postgres://u:word@127.0.0.1:1/db?"+bad, nil)
+		if !errors.Is(err, session.ErrInvalid) || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(name)) ||
+			!strings.Contains(err.Error(), value) || strings.Contains(err.Error(), "word") {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
 // TestRequireDurable opens a server without persistence.
 func TestRequireDurable(t *testing.T) {
 	t.Parallel()

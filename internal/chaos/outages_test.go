@@ -52,11 +52,13 @@ func outageList() []outage {
 	killed := func(o *outages) func() { o.server.Kill(); return o.server.Start }
 	paused := func(o *outages) func() { o.server.Pause(); return o.server.Resume }
 	slow := func(o *outages) func() { o.proxy.Delay(time.Second); return o.proxy.Pass }
+	vanished := func(o *outages) func() { o.proxy.Vanish(); return func() {} }
 	return []outage{
 		{"killed for 7 s", 7 * time.Second, killed, ""},
 		{"killed for 20 s", 20 * time.Second, killed, ""},
 		{"paused for 7 s", 7 * time.Second, paused, ""},
 		{"paused for 20 s", 20 * time.Second, paused, ""},
+		{"vanished, another server answers", 7 * time.Second, vanished, ""},
 		{"round trips of 2 s for 12 s", 12 * time.Second, slow, ""},
 		{"writes refused for 20 s", 20 * time.Second, (*outages).refuseWrites, ""},
 		{"18 rows locked for 12 s", 12 * time.Second, (*outages).lockRows, "postgres"},
@@ -173,17 +175,7 @@ type outages struct {
 
 func tryOutage(t *testing.T, k kind, runtime string, others int, fault outage) (sum damage) {
 	t.Helper()
-	o := &outages{
-		t: t, server: k.start(t), entered: make(chan struct{}, longCalls+shortCalls), expired: map[string]bool{},
-		short: make(chan struct{}), long: make(chan struct{}),
-	}
-	o.proxy = faultproxy.New(t, o.server.Addr())
-	o.model = scripted.New(scripted.Call("pay", map[string]any{}), scripted.Text("Done.")).ByPosition()
-	o.agent = &helix.Agent{Name: "payer", Model: o.model, Tools: []helix.Tool{{
-		Name: "pay", Description: "Pays.", Execute: helix.Func(func(ctx context.Context, call *helix.Call, _ struct{}) (int, error) {
-			return o.pay(ctx, call)
-		}),
-	}}}
+	o := newOutages(t, k)
 	if fault.only == temporal.Name {
 		o.engine = testserver.StartTemporal(t)
 	}
@@ -194,11 +186,7 @@ func tryOutage(t *testing.T, k kind, runtime string, others int, fault outage) (
 		start(system)
 	}
 	for i := range longCalls + shortCalls {
-		run, err := holder.Execute(t.Context(), o.agent, helix.Input{SessionID: payer(i), Message: helix.UserText("Pay.")})
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.runs = append(o.runs, run)
+		o.execute(holder, payer(i))
 	}
 	for range o.runs {
 		eventually.Receive(t, "a call begins", o.entered)
@@ -212,6 +200,38 @@ func tryOutage(t *testing.T, k kind, runtime string, others int, fault outage) (
 	time.Sleep(settling) // waits: as long as somebody may judge wrongly
 	close(o.long)
 	return o.count()
+}
+
+func newOutages(t *testing.T, k kind) *outages {
+	t.Helper()
+	o := &outages{
+		t: t, server: k.start(t), entered: make(chan struct{}, longCalls+shortCalls), expired: map[string]bool{},
+		short: make(chan struct{}), long: make(chan struct{}),
+	}
+	o.proxy = faultproxy.New(t, o.server.Addr())
+	o.model = scripted.New(scripted.Call("pay", map[string]any{}), scripted.Text("Done.")).ByPosition()
+	o.agent = &helix.Agent{Name: "payer", Model: o.model, Tools: []helix.Tool{{
+		Name: "pay", Description: "Pays.", Execute: helix.Func(func(ctx context.Context, call *helix.Call, _ struct{}) (int, error) {
+			return o.pay(ctx, call)
+		}),
+	}}}
+	return o
+}
+
+// execute starts a run, again while the store is unavailable.
+func (o *outages) execute(rt helix.Runtime, id string) {
+	o.t.Helper()
+	ctx := eventually.Context(o.t)
+	input := helix.Input{SessionID: id, RequestID: id, Message: helix.UserText("Pay.")}
+	run, err := rt.Execute(ctx, o.agent, input)
+	for session.IsRetryable(err) {
+		time.Sleep(100 * time.Millisecond) // waits: an outage lasts seconds
+		run, err = rt.Execute(ctx, o.agent, input)
+	}
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.runs = append(o.runs, run)
 }
 
 // payer returns the id of a session. The name tells when its call ends.
@@ -301,9 +321,9 @@ func (o *outages) count() (sum damage) {
 	t := o.t
 	t.Helper()
 	ctx := eventually.Context(t)
-	for i, run := range o.runs {
+	for _, run := range o.runs {
 		if res, err := run.Result(ctx); err != nil || res.Status != helix.Completed {
-			t.Logf("%s: %+v, %v", payer(i), res, err)
+			t.Logf("%s: %+v, %v", run.SessionID(), res, err)
 			sum.notCompleted++
 		}
 	}
@@ -312,8 +332,8 @@ func (o *outages) count() (sum damage) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	for i := range o.runs {
-		sum.addSession(t, db, payer(i))
+	for _, run := range o.runs {
+		sum.addSession(t, db, run.SessionID())
 	}
 	sum.cancelled = int(o.cancelled.Load())
 	sum.askedTwice = max(len(o.model.Requests())-2*len(o.runs), 0)

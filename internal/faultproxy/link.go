@@ -18,6 +18,9 @@ type link struct {
 	cut     chan struct{} // closed when the link has been reset
 	cutOnce sync.Once
 
+	gone     chan struct{} // closed when the server's end has vanished
+	goneOnce sync.Once
+
 	asked    atomic.Bool // the client has sent something since the last reply
 	dropping atomic.Pointer[drop]
 }
@@ -47,6 +50,24 @@ func (l *link) reset() {
 		abort(l.client)
 		abort(l.server)
 	})
+}
+
+// vanish takes the server's end away, and leaves the client's open.
+func (l *link) vanish() {
+	l.goneOnce.Do(func() {
+		close(l.gone)
+		abort(l.server)
+	})
+}
+
+// vanished reports whether the server's end has vanished.
+func (l *link) vanished() bool {
+	select {
+	case <-l.gone:
+		return true
+	default:
+		return false
+	}
 }
 
 // pieceSize is how much is passed on at once.
@@ -100,6 +121,9 @@ func (l *link) passReplies() {
 				return
 			}
 		}
+		if l.vanished() {
+			return
+		}
 		if err != nil {
 			l.end(l.client, err)
 			return
@@ -115,8 +139,7 @@ func (l *link) pass(to io.Writer, data []byte) bool {
 	}
 	if m.stall {
 		half := len(data) / 2
-		if _, err := to.Write(data[:half]); err != nil {
-			l.reset()
+		if !l.write(to, data[:half]) {
 			return false
 		}
 		data = data[half:]
@@ -124,12 +147,22 @@ func (l *link) pass(to io.Writer, data []byte) bool {
 			select {
 			case <-changed:
 				m, changed = l.proxy.current()
+			case <-l.gone:
+				return true
 			case <-l.cut:
 				return false
 			}
 		}
 	}
-	if _, err := to.Write(data); err != nil {
+	return l.write(to, data)
+}
+
+// write writes data, unless the server's end has vanished. It reports whether the link still stands.
+func (l *link) write(to io.Writer, data []byte) bool {
+	if l.vanished() {
+		return true
+	}
+	if _, err := to.Write(data); err != nil && !l.vanished() {
 		l.reset()
 		return false
 	}

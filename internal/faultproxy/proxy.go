@@ -112,6 +112,16 @@ func (p *Proxy) DropReplyWhen(match, complete func([]byte) bool) {
 	p.set(mode{drop: &drop{match: match, complete: complete}})
 }
 
+// Vanish has the server's end of each open connection go away without a word: the client's end stays open, and nothing
+// arrives on it any more. New connections are passed on.
+func (p *Proxy) Vanish() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.vanish()
+	}
+}
+
 // Reset cuts all open connections off with a TCP reset, on both sides. The mode stays as it is.
 func (p *Proxy) Reset() {
 	p.mu.Lock()
@@ -197,7 +207,7 @@ func (p *Proxy) serve(ctx context.Context, client *net.TCPConn) {
 		abort(client) // as if it had reached the server itself
 		return
 	}
-	l := &link{proxy: p, client: client, server: conn.(*net.TCPConn), cut: make(chan struct{})}
+	l := &link{proxy: p, client: client, server: conn.(*net.TCPConn), cut: make(chan struct{}), gone: make(chan struct{})}
 	if !p.add(ctx, l) {
 		l.reset()
 		return

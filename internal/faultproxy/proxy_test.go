@@ -245,6 +245,26 @@ func TestReset(t *testing.T) {
 	c.wantReply("two\n")
 }
 
+func TestVanish(t *testing.T) {
+	t.Parallel()
+	e, p := setup(t)
+	c := dial(t, p)
+	c.send("before\n")
+	c.wantReply("before\n")
+	p.Vanish()
+	c.send("after\n")
+	c.wantSilence()
+	if got := fmt.Sprint(e.seen()); got != "[before]" {
+		t.Errorf("the server saw %s", got)
+	}
+	other := dial(t, p)
+	other.send("new\n")
+	other.wantReply("new\n")
+	c.wantSilence()
+	p.Reset()
+	c.wantReset()
+}
+
 func TestStall(t *testing.T) {
 	t.Parallel()
 	e, p := setup(t)

@@ -23,6 +23,7 @@ func TestBadConfig(t *testing.T) {
 		"Backend":                 func(c *dbos.Config) { c.Backend = nil },
 		"DatabaseURL":             func(c *dbos.Config) { c.DatabaseURL = "" },
 		"Pool":                    func(c *dbos.Config) { c.Pool = &pgxpool.Pool{} },
+		"CallTimeout":             func(c *dbos.Config) { c.CallTimeout = -1 },
 		"Prefix":                  func(c *dbos.Config) { c.Prefix = "Not this" },
 		"Heartbeat":               func(c *dbos.Config) { c.Heartbeat = time.Hour },
 		"Queue.Concurrency":       func(c *dbos.Config) { c.Queue = &dbos.Queue{Concurrency: -1} },

@@ -29,6 +29,10 @@ type Config struct {
 	// Pool may be given instead of DatabaseURL: the runtime opens a pool of its own with
 	// the same configuration, because DBOS closes the pool that it is given.
 	Pool *pgxpool.Pool
+	// CallTimeout is how long the server may take to begin its answer to a statement of DBOS on
+	// Postgres: then the connection is closed, and DBOS repeats the statement on another one. It
+	// must be longer than any of them takes. Defaults to 15 seconds.
+	CallTimeout time.Duration
 	// Schema is the database schema of DBOS's tables on Postgres. Defaults to "dbos".
 	Schema string
 	// Prefix begins the ids of workflows and is the application's name for DBOS:
@@ -85,6 +89,7 @@ func (c *Config) check() error {
 	c.ExecutorID = cmp.Or(c.ExecutorID, session.NewOwner(Name))
 	c.AppVersion = cmp.Or(c.AppVersion, c.Prefix+"-"+appVersion) // unique in the schema
 	c.Retention = cmp.Or(c.Retention, 7*24*time.Hour)
+	c.CallTimeout = cmp.Or(c.CallTimeout, 15*time.Second)
 	if c.Logger == nil {
 		c.Logger = host.DefaultLogger()
 	}
@@ -93,6 +98,8 @@ func (c *Config) check() error {
 		return session.Invalid("DatabaseURL", "is not set, and neither is Pool")
 	case c.DatabaseURL != "" && c.Pool != nil:
 		return session.Invalid("Pool", "is set, and so is DatabaseURL; set one of them")
+	case c.CallTimeout < 0:
+		return session.Invalid("CallTimeout", "%s is negative", c.CallTimeout)
 	case !prefixes.MatchString(c.Prefix):
 		return session.Invalid("Prefix", "%q must have 3 to 64 lower-case letters, digits, dashes and underscores", c.Prefix)
 	}
@@ -131,13 +138,13 @@ func New(cfg Config) (_ *Runtime, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	d := &driver{cfg: &cfg, running: map[string]*execution{}}
+	d := &driver{cfg: &cfg, silence: silence{log: cfg.Logger}, running: map[string]*execution{}}
 	h, err := host.New(host.Config{RuntimeOptions: cfg.RuntimeOptions, Name: Name, WorkflowEngine: true, ReleaseOpened: cfg.Queue != nil}, d)
 	if err != nil {
 		return nil, err
 	}
 	d.host = h
-	if d.dbos, err = connect(&cfg); err != nil {
+	if d.dbos, err = connect(&cfg, &d.silence); err != nil {
 		return nil, err
 	}
 	transact.RegisterWorkflow(d.dbos, d.turn, transact.WithWorkflowName(workflowName),
@@ -161,7 +168,7 @@ const connectPatience = 2 * time.Minute
 
 // connect opens DBOS's database and creates its tables, under a lock: DBOS does not expect
 // two processes to create them at the same time.
-func connect(cfg *Config) (_ transact.Context, err error) {
+func connect(cfg *Config, s *silence) (_ transact.Context, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), connectPatience)
 	defer cancel()
 	unlock, err := lockTables(ctx, cfg)
@@ -170,11 +177,9 @@ func connect(cfg *Config) (_ transact.Context, err error) {
 	}
 	defer unlock()
 	makePrivate(cfg.DatabaseURL)
-	pool := cfg.Pool
-	if pool != nil {
-		if pool, err = pgxpool.NewWithConfig(ctx, cfg.Pool.Config()); err != nil {
-			return nil, fmt.Errorf("connect to DBOS's database: %w", err)
-		}
+	pool, err := openPool(ctx, cfg, s)
+	if err != nil {
+		return nil, fmt.Errorf("connect to DBOS's database: %w", err)
 	}
 	dbos, err := transact.NewContext(context.Background(), transact.Config{
 		AppName: cfg.Prefix, DatabaseURL: cfg.DatabaseURL, SystemDBPool: pool, DatabaseSchema: cfg.Schema,
@@ -186,6 +191,7 @@ func connect(cfg *Config) (_ transact.Context, err error) {
 		}
 		return nil, fmt.Errorf("open DBOS's database: %w", err)
 	}
+	s.setLimit(cfg.CallTimeout) // not before: to change tables may take long
 	return dbos, nil
 }
 
@@ -217,6 +223,7 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	d := r.driver
 	transact.ListenQueues(d.dbos, noQueue)
 	err := r.host.Shutdown(ctx)
+	d.silence.setLimit(min(d.cfg.CallTimeout, shutdownPatience/2)) // a connection to a server that has vanished takes that long to close
 	if stopped := transact.Shutdown(d.dbos, shutdownPatience); stopped != nil {
 		err = errors.Join(err, stopped)
 	}

@@ -19,11 +19,12 @@ import (
 
 // driver drives turns with workflows of DBOS.
 type driver struct {
-	cfg   *Config
-	host  *host.Host
-	dbos  transact.Context
-	queue transact.Queue // nil if turns do not wait in a queue
-	loops sync.WaitGroup // goroutines besides workflows, which end when DBOS is shut down
+	cfg     *Config
+	host    *host.Host
+	dbos    transact.Context
+	silence silence        // of the connections of DBOS's pool
+	queue   transact.Queue // nil if turns do not wait in a queue
+	loops   sync.WaitGroup // goroutines besides workflows, which end when DBOS is shut down
 
 	mu      sync.Mutex
 	running map[string]*execution // workflows that run here, or are about to, by run id

@@ -27,7 +27,7 @@ func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (st
 	}
 	var last int64
 	locked := false
-	err = s.b.repeat(ctx, streamVerb(id, "append"), func() (err error) {
+	err = s.b.repeat(ctx, streamVerb(id, "append"), func(ctx context.Context) (err error) {
 		last, err = s.append(ctx, id, batch.Producer, batch.First, chunks, locked)
 		locked = true // for the next attempt, if there is one
 		return err

@@ -187,7 +187,7 @@ func (s *sessions) changeCall(ctx context.Context, id, verb, messageID, callID s
 	done func(session.CallStatus) bool, query string, args ...any,
 ) (call session.Call, fresh bool, err error) {
 	locked := false
-	err = s.b.repeat(ctx, what(id, verb), func() error {
+	err = s.b.repeat(ctx, what(id, verb), func(ctx context.Context) error {
 		var (
 			h   *header
 			row *callRow

@@ -55,7 +55,7 @@ func (b *Backend) CloseRun(ctx context.Context, end *store.CloseRun) error {
 	if len(c.chunks) == 0 {
 		return store.EndThenCloseRun(ctx, b, end)
 	}
-	err = b.repeat(ctx, what(end.SessionID, "close run"), func() error { return c.send(ctx) })
+	err = b.repeat(ctx, what(end.SessionID, "close run"), func(ctx context.Context) error { return c.send(ctx) })
 	if err != nil || c.closed {
 		return err
 	}

@@ -110,7 +110,7 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (committe
 		return s.rewind(ctx, commit, d)
 	}
 	locked := false
-	err = s.b.repeat(ctx, what(commit.SessionID, "commit"), func() error {
+	err = s.b.repeat(ctx, what(commit.SessionID, "commit"), func(ctx context.Context) error {
 		var c changed
 		spared, number := d, int64(0)
 		if !locked {

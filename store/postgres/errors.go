@@ -53,6 +53,13 @@ func (b *Backend) failure(what string, err error) error {
 	if isEnded(err) {
 		return fmt.Errorf("%s: %w", what, err)
 	}
+	if silent, ok := errors.AsType[*silentError](err); ok {
+		if silent.queued {
+			return session.ErrUnavailable.WithMessage(
+				"%s: no connection was free within %s: raise MaxConns, or look for what holds them", what, silent.limit)
+		}
+		return session.ErrUnavailable.WithMessage("%s: the database did not answer within %s; an operation that needs longer needs a larger CallTimeout", what, silent.limit)
+	}
 	if errors.Is(err, errAgain) {
 		return session.ErrUnavailable.WithMessage("%s: too many concurrent writes to the same rows", what)
 	}
@@ -141,6 +148,9 @@ func isEnded(err error) bool {
 // isLost reports whether an error means that a connection is dead, or that its
 // server is no longer the primary.
 func isLost(err error) bool {
+	if silent, ok := errors.AsType[*silentError](err); ok {
+		return !silent.queued
+	}
 	if isEnded(err) {
 		return false
 	}

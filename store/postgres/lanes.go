@@ -62,7 +62,10 @@ func (l *lanes) carry(ctx context.Context, order string, parts ...part) error {
 		go l.lead(w) // the transaction may outlast this caller
 	case <-w.sent:
 	case <-ctx.Done():
-		if !l.withdraw(w) {
+		switch l.withdraw(w) {
+		case loadWithdrawn:
+			return &queuedError{ctx.Err()}
+		case loadLeads:
 			go l.lead(w) // somebody has to
 		}
 	}
@@ -74,19 +77,28 @@ func (l *lanes) carry(ctx context.Context, order string, parts ...part) error {
 	}
 }
 
-// withdraw removes a load whose caller has stopped waiting. It returns false if
-// the load has become the leader.
-func (l *lanes) withdraw(w *load) bool {
+// What has become of a load whose caller has stopped waiting.
+type withdrawal int
+
+const (
+	loadTaken     withdrawal = iota // somebody sends it
+	loadWithdrawn                   // it is never sent
+	loadLeads                       // it has become the leader
+)
+
+// withdraw removes a load whose caller has stopped waiting, unless somebody sends it.
+func (l *lanes) withdraw(w *load) withdrawal {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if i := slices.Index(l.waiting, w); i >= 0 {
 		l.waiting = slices.Delete(l.waiting, i, i+1)
+		return loadWithdrawn
 	}
 	select {
 	case <-w.leads:
-		return false
+		return loadLeads
 	default:
-		return true
+		return loadTaken
 	}
 }
 
@@ -158,14 +170,14 @@ func (l *lanes) together(loads []*load) error {
 
 // whileAny returns a context that ends when no caller waits for any of the loads.
 func whileAny(loads []*load) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancelCause(context.Background())
 	var waiting atomic.Int64
 	waiting.Store(int64(len(loads)))
 	stops := make([]func() bool, len(loads))
 	for i, w := range loads {
 		stops[i] = context.AfterFunc(w.ctx, func() {
 			if waiting.Add(-1) == 0 {
-				cancel()
+				cancel(context.Cause(w.ctx))
 			}
 		})
 	}
@@ -173,7 +185,7 @@ func whileAny(loads []*load) (context.Context, context.CancelFunc) {
 		for _, stop := range stops {
 			stop()
 		}
-		cancel()
+		cancel(nil)
 	}
 }
 

@@ -235,7 +235,7 @@ var (
 // them, and that is deleted. The stream that all of them write to is locked
 // before, because a commit with chunks locks both in this order.
 func (s *sessions) Delete(ctx context.Context, id string) (deleted []string, err error) {
-	err = s.b.transact(ctx, what(id, "delete"), func(ctx context.Context, t *tx) error {
+	err = s.b.transactBulk(ctx, what(id, "delete"), func(ctx context.Context, t *tx) error {
 		t.exec(lockStream, s.tenant, id)
 		h, err := s.lock(ctx, t, id)
 		if err != nil {

@@ -217,8 +217,7 @@ func (w *watch) listen(ctx context.Context) {
 }
 
 func (w *watch) listenOnce(ctx context.Context) error {
-	config := w.b.pool.Config().ConnConfig
-	conn, err := pgx.ConnectConfig(ctx, config)
+	conn, err := w.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -229,7 +228,7 @@ func (w *watch) listenOnce(ctx context.Context) error {
 		_ = conn.Close(ctx)
 	}()
 	for _, channel := range []string{w.b.channel(), w.b.signalChannel()} {
-		if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
+		if err := w.subscribe(ctx, conn, channel); err != nil {
 			return err
 		}
 	}
@@ -254,6 +253,27 @@ func (w *watch) listenOnce(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// connect makes a connection like those of the pool.
+func (w *watch) connect(ctx context.Context) (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.b.config.CallTimeout)
+	defer cancel()
+	config := w.b.pool.Config()
+	if config.BeforeConnect != nil {
+		if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
+			return nil, err
+		}
+	}
+	return pgx.ConnectConfig(ctx, config.ConnConfig)
+}
+
+// subscribe has a connection receive the notifications of a channel.
+func (w *watch) subscribe(ctx context.Context, conn *pgx.Conn, channel string) error {
+	ctx, cancel := context.WithTimeout(ctx, w.b.config.CallTimeout)
+	defer cancel()
+	_, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize())
+	return err
 }
 
 // announce passes on the signal of another process.

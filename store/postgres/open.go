@@ -43,6 +43,8 @@ func newPool(ctx context.Context, c *Config) (*pgxpool.Pool, error) {
 		// The setting is not a parameter of the connection, because poolers refuse
 		// parameters that they do not know.
 		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			ctx, cancel := context.WithTimeout(ctx, config.ConnConfig.ConnectTimeout) // the pool gives it none
+			defer cancel()
 			_, err := conn.Exec(ctx, "SET plan_cache_mode = force_generic_plan")
 			return err
 		}
@@ -51,12 +53,19 @@ func newPool(ctx context.Context, c *Config) (*pgxpool.Pool, error) {
 	// cost a step a round trip. A connection that has died is detected by its first
 	// use, which then fails as retryable.
 	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > time.Minute }
+	config.PingTimeout = lookLimit
+	dialer := net.Dialer{Timeout: config.ConnConfig.ConnectTimeout, KeepAliveConfig: keepAlive}
+	config.ConnConfig.DialFunc = dialer.DialContext
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, openFailure(c, err)
 	}
 	return pool, nil
 }
+
+// keepAlive has a connection on which nothing is sent find out within half a minute that its
+// other end has vanished.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
 
 // leaseConns is how many connections renew leases: one of them, and another while that one waits for a server that is slow
 // or a connection that has died.

@@ -53,6 +53,11 @@ type Config struct {
 	// or waiting for another process that does, may take longer. Defaults to 5
 	// seconds.
 	ConnectTimeout time.Duration
+	// CallTimeout bounds each call: one that is not done by then fails as unavailable, which may
+	// be retried, and connections on which the server is silent are replaced. It must be
+	// longer than any write takes. Deleting a session or a stream, and trimming one, may take
+	// four times as long. Defaults to 15 seconds.
+	CallTimeout time.Duration
 	// Clock is the store's clock, which leases and deadlines use. Defaults to that of
 	// the database server, which all processes share.
 	Clock func() time.Time
@@ -74,6 +79,7 @@ type Backend struct {
 	pool      *pgxpool.Pool
 	leasePool *pgxpool.Pool // renews leases, and does nothing else
 	renewed   atomic.Int64  // when all its connections were last renewed
+	answered  atomic.Int64  // when an operation was last done
 	queries   sync.Map      // query text → query for the configured schema
 	texts     sync.Map      // shape → the text of its statement, for the configured schema
 	watch     *watch
@@ -158,6 +164,12 @@ func (c *Config) complete() error {
 	}
 	if c.ConnectTimeout <= 0 {
 		c.ConnectTimeout = 5 * time.Second
+	}
+	switch {
+	case c.CallTimeout < 0:
+		return session.Invalid("CallTimeout", "%s is negative", c.CallTimeout)
+	case c.CallTimeout == 0:
+		c.CallTimeout = 15 * time.Second
 	}
 	c.NoListen = c.NoListen || c.Pooler
 	return nil

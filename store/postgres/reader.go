@@ -158,7 +158,7 @@ func (s *streams) Trim(ctx context.Context, id string, policy stream.TrimPolicy)
 	if err != nil {
 		return 0, err
 	}
-	err = s.b.transact(ctx, streamVerb(id, "trim"), func(ctx context.Context, t *tx) error {
+	err = s.b.transactBulk(ctx, streamVerb(id, "trim"), func(ctx context.Context, t *tx) error {
 		h, err := s.lock(ctx, t, id, "")
 		if err != nil {
 			return err

@@ -81,7 +81,7 @@ func (b *Backend) RenewLeases(ctx context.Context, leases []session.Held, ttl ti
 		return nil
 	}
 	args := append(columnsOf(leases), ttl.Microseconds(), b.clock())
-	err := b.repeat(ctx, "renew leases", func() error {
+	err := b.repeatWithin(ctx, b.renewalLimit(ttl), "renew leases", func(ctx context.Context) error {
 		clear(out)
 		clear(done)
 		return b.sendOn(ctx, b.leasePool, part{query: b.sql(selectReadable), row: b.noteLevel}, part{query: b.sql(renewLeases), args: args, row: renewed})
@@ -104,6 +104,12 @@ func (b *Backend) RenewLeases(ctx context.Context, leases []session.Held, ttl ti
 	return out
 }
 
+// renewalLimit is how long a renewal may take: it fails early enough for another one, on another connection, before the lease
+// expires.
+func (b *Backend) renewalLimit(ttl time.Duration) time.Duration {
+	return min(b.config.CallTimeout, max(ttl*3/4, 2*time.Second))
+}
+
 // ProbeLeases implements [store.Backend], with the statement that renews leases.
 func (b *Backend) ProbeLeases(ctx context.Context, leases []session.Held) []error {
 	out := make([]error, len(leases))
@@ -119,7 +125,7 @@ func (b *Backend) ProbeLeases(ctx context.Context, leases []session.Held) []erro
 		out[at-1] = nil
 		return nil
 	}
-	err := b.repeat(ctx, "probe leases", func() error {
+	err := b.repeat(ctx, "probe leases", func(ctx context.Context) error {
 		for i := range out {
 			out[i] = errNotWritten
 		}
@@ -146,7 +152,7 @@ func columnsOf(leases []session.Held) []any {
 // renewRest renews leases that were not renewed together, and sets the result of each.
 func (b *Backend) renewRest(ctx context.Context, leases []session.Held, ttl time.Duration, out []*session.Renewed) {
 	locked := make([]int, 0, len(leases))
-	err := b.repeat(ctx, "read the holders of leases", func() error {
+	err := b.repeat(ctx, "read the holders of leases", func(ctx context.Context) error {
 		locked = locked[:0]
 		for i := range leases {
 			out[i].Err = session.NotFound(leases[i].ID)
@@ -203,7 +209,7 @@ var errRowLocked = session.ErrUnavailable.WithMessage("the session's row is lock
 
 // renew renews one lease. It waits a moment for the session's row.
 func (s *sessions) renew(ctx context.Context, id string, fence session.Fence, ttl time.Duration) (out session.Renewed) {
-	out.Err = s.b.transactOn(ctx, s.b.leasePool, what(id, "renew lease"), func(ctx context.Context, t *tx) error {
+	out.Err = s.b.transactWithin(ctx, s.b.renewalLimit(ttl), s.b.leasePool, what(id, "renew lease"), func(ctx context.Context, t *tx) error {
 		t.exec(limitMoment)
 		h, err := s.lock(ctx, t, id)
 		if err != nil {

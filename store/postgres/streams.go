@@ -271,7 +271,7 @@ func (s *streams) insert(t *tx, id string, by stream.Producer, now time.Time) *s
 
 // Delete implements [stream.Manager].
 func (s *streams) Delete(ctx context.Context, id string) error {
-	return s.b.transact(ctx, streamVerb(id, "delete"), func(ctx context.Context, t *tx) error {
+	return s.b.transactBulk(ctx, streamVerb(id, "delete"), func(ctx context.Context, t *tx) error {
 		found, err := s.delete(ctx, t, []string{id})
 		if err == nil && !found {
 			err = notFound("stream %s", id)

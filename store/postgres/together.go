@@ -37,7 +37,7 @@ func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Co
 		return store.AppendThenCommit(ctx, b, commit)
 	}
 	j.batch = stored.Join(j.chunks)
-	err = b.repeat(ctx, what(commit.SessionID, "commit"), func() error { return j.send(ctx) })
+	err = b.repeat(ctx, what(commit.SessionID, "commit"), func(ctx context.Context) error { return j.send(ctx) })
 	if err := j.sessions.conflict(ctx, err, commit.SessionID, j.draft); err != nil {
 		return nil, 0, err
 	}

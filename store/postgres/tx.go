@@ -39,27 +39,51 @@ const (
 // transact performs an operation in a transaction, which is committed unless run
 // fails.
 func (b *Backend) transact(ctx context.Context, what string, run func(ctx context.Context, t *tx) error) error {
-	return b.transactOn(ctx, b.pool, what, run)
+	return b.transactWithin(ctx, b.config.CallTimeout, b.pool, what, run)
 }
 
-// transactOn is transact on a connection of one of the backend's pools.
-func (b *Backend) transactOn(ctx context.Context, pool *pgxpool.Pool, what string, run func(ctx context.Context, t *tx) error) error {
+// transactBulk is transact for an operation that deletes much.
+func (b *Backend) transactBulk(ctx context.Context, what string, run func(ctx context.Context, t *tx) error) error {
+	return b.transactWithin(ctx, bulkFactor*b.config.CallTimeout, b.pool, what, run)
+}
+
+// transactWithin is transact with a limit, on a connection of one of the backend's pools.
+func (b *Backend) transactWithin(
+	ctx context.Context, limit time.Duration, pool *pgxpool.Pool, what string, run func(ctx context.Context, t *tx) error,
+) error {
 	var once late
-	return b.repeat(ctx, what, func() error { return b.transactOnce(ctx, pool, &once, run) })
+	return b.repeatWithin(ctx, limit, what, func(ctx context.Context) error { return b.transactOnce(ctx, pool, &once, run) })
 }
 
 // repeat performs an operation until its result is certain, for a bounded number
-// of attempts.
-func (b *Backend) repeat(ctx context.Context, what string, run func() error) error {
+// of attempts, within [Config].CallTimeout.
+func (b *Backend) repeat(ctx context.Context, what string, run func(context.Context) error) error {
+	return b.repeatWithin(ctx, b.config.CallTimeout, what, run)
+}
+
+// repeatWithin is repeat with another limit.
+func (b *Backend) repeatWithin(ctx context.Context, limit time.Duration, what string, run func(context.Context) error) error {
 	if b.closed() {
 		return errClosed(what)
 	}
-	err := b.guard.Err()
-	if err != nil {
+	if err := b.guard.Err(); err != nil {
 		return err
 	}
+	began := time.Now()
+	err := runWithin(ctx, limit, func(ctx context.Context) error { return b.try(ctx, run) })
+	switch {
+	case err == nil:
+		b.answered.Store(time.Now().UnixNano())
+	case isSilent(err) && b.answered.Load() < began.UnixNano(): // else the server was busy with this operation alone
+		b.renew(ctx, err)
+	}
+	return b.failure(what, err)
+}
+
+// try makes the attempts of repeat.
+func (b *Backend) try(ctx context.Context, run func(context.Context) error) (err error) {
 	for range attempts {
-		if err = run(); err == nil {
+		if err = run(ctx); err == nil {
 			return nil
 		}
 		b.renew(ctx, err)
@@ -67,11 +91,10 @@ func (b *Backend) repeat(ctx context.Context, what string, run func() error) err
 			break
 		}
 		if ctx.Err() != nil {
-			err = ctx.Err()
-			break
+			return ctx.Err()
 		}
 	}
-	return b.failure(what, err)
+	return err
 }
 
 // renew replaces all connections of the backend's own pools once one of them is
@@ -87,7 +110,7 @@ func (b *Backend) renew(ctx context.Context, err error) {
 	now := time.Now().UnixNano()
 	if last := b.renewed.Load(); now-last > int64(renewPause) && b.renewed.CompareAndSwap(last, now) {
 		b.leasePool.Reset()
-		if b.config.Pool == nil {
+		if b.config.Pool == nil || isSilent(err) { // which another pool would find out one call after the other
 			b.pool.Reset()
 		}
 	}
@@ -97,7 +120,7 @@ func (b *Backend) renew(ctx context.Context, err error) {
 const renewPause = time.Second
 
 func (b *Backend) transactOnce(ctx context.Context, pool *pgxpool.Pool, once *late, run func(ctx context.Context, t *tx) error) error {
-	conn, err := pool.Acquire(ctx)
+	conn, err := acquire(ctx, pool)
 	if err != nil {
 		return err
 	}
@@ -174,7 +197,17 @@ func (t *tx) finish(ctx context.Context) error {
 // release returns a connection to its pool, or closes it if the context of its
 // statements has ended: the driver may have recorded that in the connection, and
 // would report it as a timeout to the next caller; see isTimeout.
+//
+// If it has ended because of a deadline, the server may be silent, and the connection is
+// taken out of the pool: the driver waits for the server's farewell while it closes one,
+// and would keep the place in the pool for so long.
 func release(ctx context.Context, conn *pgxpool.Conn) {
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		dead := conn.Hijack()
+		_ = dead.Close(ctx) // unless the driver has closed it, and waits
+		_ = dead.PgConn().Conn().Close()
+		return
+	}
 	if ctx.Err() != nil {
 		_ = conn.Conn().Close(ctx) // the pool discards it
 	}
@@ -183,7 +216,7 @@ func release(ctx context.Context, conn *pgxpool.Conn) {
 
 // ask runs one query on a connection of the pool.
 func (b *Backend) ask(ctx context.Context, row func(pgx.Rows) error, query string, args ...any) error {
-	conn, err := b.pool.Acquire(ctx)
+	conn, err := acquire(ctx, b.pool)
 	if err != nil {
 		return err
 	}
@@ -209,7 +242,7 @@ func eachRow(rows pgx.Rows, row func(pgx.Rows) error) error {
 func (b *Backend) query(ctx context.Context, what string, row func(pgx.Rows) error, query string, args ...any) error {
 	began := false
 	var once late
-	return b.repeat(ctx, what, func() error {
+	return b.repeat(ctx, what, func(ctx context.Context) error {
 		err := b.ask(ctx, func(rows pgx.Rows) error { began = true; return row(rows) }, b.sql(query), args...)
 		if !began {
 			err = once.again(ctx, err)
@@ -262,7 +295,7 @@ func (b *Backend) sendOn(ctx context.Context, pool *pgxpool.Pool, parts ...part)
 			queued.Query(func(rows pgx.Rows) error { return eachRow(rows, p.row) })
 		}
 	}
-	conn, err := pool.Acquire(ctx)
+	conn, err := acquire(ctx, pool)
 	if err != nil {
 		return err
 	}
@@ -297,8 +330,8 @@ func (b *Backend) carry(ctx context.Context, alone bool, lock, tenant, id string
 // queued before finish is called.
 func (b *Backend) read(ctx context.Context, what string, run func(ctx context.Context, t *tx) error) error {
 	var once late
-	return b.repeat(ctx, what, func() error {
-		conn, err := b.pool.Acquire(ctx)
+	return b.repeat(ctx, what, func(ctx context.Context) error {
+		conn, err := acquire(ctx, b.pool)
 		if err != nil {
 			return err
 		}

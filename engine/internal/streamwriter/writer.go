@@ -23,7 +23,7 @@ const FlushBytes = 4 << 10
 // waits for the reply.
 const hurry = 12
 
-// flushTimeout bounds a flush that the writer makes by itself.
+// flushTimeout bounds what the writer sends by itself.
 const flushTimeout = 30 * time.Second
 
 // Config configures a [Writer]. All fields are required.
@@ -49,6 +49,8 @@ type Config struct {
 // again. Its methods may be called by several goroutines.
 type Writer struct {
 	cfg Config // never changes
+
+	alone aloneContext
 
 	mu       sync.Mutex     // guards what follows
 	buffer   []stream.Chunk // emitted, not sent
@@ -115,7 +117,9 @@ func (w *Writer) add(c stream.Chunk) {
 		w.cfg.Bytes.Add(int64(size))
 	}
 	if w.bytes >= FlushBytes && len(w.inflight) == 0 {
-		w.send(context.Background())
+		ctx, done := w.alone.begin()
+		w.send(ctx)
+		done()
 	}
 	w.schedule(&c)
 }
@@ -165,8 +169,8 @@ func (w *Writer) tick() {
 	w.mu.Lock()
 	w.ticking = false
 	w.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
-	defer cancel()
+	ctx, done := w.alone.begin()
+	defer done()
 	_ = w.Flush(ctx) // an error stays with the writer and shows at the next flush
 }
 
@@ -197,7 +201,10 @@ func (w *Writer) drain() stream.Batch {
 // append sends a batch. The caller holds the lock.
 func (w *Writer) append(ctx context.Context, batch stream.Batch) {
 	handle, err := w.cfg.Streams.Append(ctx, w.cfg.ID, batch)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil: // which says nothing about the next flush
+		handle = failedAppend{errNotSent}
+	case err != nil:
 		handle = failedAppend{err}
 	}
 	w.sent++
@@ -265,8 +272,11 @@ func (w *Writer) Order(ctx context.Context, batch stream.Batch) error {
 	if err := w.Flush(ctx); err != nil {
 		return err
 	}
-	// Without cancel: the caller may return before the batch is written.
-	return w.idle(ctx, func() { w.append(context.WithoutCancel(ctx), batch) })
+	return w.idle(ctx, func() {
+		own, done := w.alone.begin() // the caller may return before the batch is written
+		defer done()
+		w.append(own, batch)
+	})
 }
 
 // idle calls do, under the lock, as soon as nothing is in flight.
@@ -285,6 +295,9 @@ func (w *Writer) idle(ctx context.Context, do func()) error {
 		}
 	}
 }
+
+// errNotSent is the error of a batch whose append was given up, so that it is sent again.
+var errNotSent = session.ErrUnavailable.WithMessage("the stream could not be written in time")
 
 // failedAppend is an append that failed at once. Waiting for it decides whether to
 // send it again.
@@ -373,8 +386,40 @@ func (w *Writer) Sequence() int64 {
 	return w.last
 }
 
+// Interrupt ends what the writer sends by itself at the moment, because the turn must not wait for it. The next flush sends it
+// again.
+func (w *Writer) Interrupt() { w.alone.end() }
+
+// aloneContext is the context of what a writer sends by itself. Its zero value is ready.
+type aloneContext struct {
+	mu     sync.Mutex
+	ctx    context.Context //nolint:containedctx // it outlives the calls that use it
+	cancel context.CancelFunc
+}
+
+// begin returns a context, until done is called.
+func (a *aloneContext) begin() (ctx context.Context, done context.CancelFunc) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ctx == nil {
+		a.ctx, a.cancel = context.WithCancel(context.Background())
+	}
+	return context.WithTimeout(a.ctx, flushTimeout)
+}
+
+// end ends the contexts that were returned so far.
+func (a *aloneContext) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ctx != nil {
+		a.cancel()
+		a.ctx = nil
+	}
+}
+
 // Discard drops what was not sent, because another process owns the turn.
 func (w *Writer) Discard() {
+	w.Interrupt() // whoever sends holds the lock
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ticking {

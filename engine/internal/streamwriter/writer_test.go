@@ -233,6 +233,67 @@ func TestWriterSendsLargeBatchAgain(t *testing.T) {
 	})
 }
 
+// hanging is a stream whose appends hang until their context ends, while it is told to.
+type hanging struct {
+	recorder
+	hangs  atomic.Bool
+	begins chan struct{} // receives when an append begins to hang
+}
+
+func (h *hanging) Append(ctx context.Context, id string, b stream.Batch) (stream.Append, error) {
+	if h.hangs.Load() {
+		h.begins <- struct{}{}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return h.recorder.Append(ctx, id, b)
+}
+
+// What the writer sends by itself to a stream that hangs ends when the turn does, and after a while; it is sent again,
+// unless the turn was lost.
+func TestWriterOfStreamThatHangs(t *testing.T) {
+	t.Parallel()
+	large := stream.Chunk{Kind: stream.ToolStart, Arguments: json.RawMessage(`"` + strings.Repeat("x", FlushBytes) + `"`)}
+	begin := map[string]func(w *Writer){
+		"a large chunk": func(w *Writer) { w.Emit(large) },
+		"a timer":       func(w *Writer) { w.Emit(delta("x")) },
+	}
+	end := map[string]func(w *Writer){
+		"interrupted": (*Writer).Interrupt,
+		"discarded":   (*Writer).Discard,
+		"waited for":  func(*Writer) { time.Sleep(flushTimeout) }, // waits: in fake time
+	}
+	for started, begin := range begin {
+		for ended, end := range end {
+			t.Run(started+"/"+ended, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					to := &hanging{begins: make(chan struct{}, 1)}
+					to.hangs.Store(true)
+					w := newWriter(to, time.Second)
+					emitted := make(chan struct{})
+					go func() {
+						defer close(emitted)
+						begin(w)
+					}()
+					<-to.begins
+					to.hangs.Store(false)
+					end(w)
+					<-emitted
+					err, want := w.Flush(t.Context()), error(nil)
+					if ended == "discarded" {
+						want = session.ErrStale
+					}
+					if !errors.Is(err, want) || (want == nil) != (len(to.batches) == 1) {
+						t.Errorf("the stream has %q, %v", to.text(), err)
+					}
+					w.Discard()
+				})
+			})
+		}
+	}
+}
+
 // What a stream refuses for good is dropped; a stale producer may write no more.
 func TestWriterErrors(t *testing.T) {
 	t.Parallel()
