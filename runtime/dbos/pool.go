@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/helixagents/helix/internal/dial"
 	"github.com/helixagents/helix/internal/retry"
 )
 
@@ -22,9 +22,6 @@ const (
 	poolPingTimeout    = 3 * time.Second // with the connection's end less than shutdownPatience
 	poolIdleTime       = 5 * time.Minute
 )
-
-// keepAlive has the connection that waits for notifications find out that the server has vanished.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
 
 // openPool opens the pool that DBOS uses. DBOS waits for its statements without a limit, so the
 // pool's connections have one. It returns nil if DBOS's database is not Postgres.
@@ -68,8 +65,7 @@ func parsePool(cfg *Config) (*pgxpool.Config, error) {
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = poolConnectTimeout
 	}
-	dialer := net.Dialer{Timeout: config.ConnConfig.ConnectTimeout, KeepAliveConfig: keepAlive}
-	config.ConnConfig.DialFunc = dialer.DialContext
+	config.ConnConfig.DialFunc = dial.New(config.ConnConfig.ConnectTimeout).DialContext
 	return config, nil
 }
 

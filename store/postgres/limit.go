@@ -31,7 +31,7 @@ func runWithin(ctx context.Context, limit time.Duration, run func(context.Contex
 	limited, cancel := context.WithTimeoutCause(ctx, limit, errLimit)
 	defer cancel()
 	err := run(limited)
-	if err == nil || !pastLimit(limited) || !isEnded(err) {
+	if err == nil || !errors.Is(context.Cause(limited), errLimit) || !isEnded(err) {
 		return err
 	}
 	_, queued := errors.AsType[*queuedError](err)
@@ -39,9 +39,6 @@ func runWithin(ctx context.Context, limit time.Duration, run func(context.Contex
 }
 
 var errLimit = fmt.Errorf("the operation was not done within its limit: %w", context.DeadlineExceeded)
-
-// pastLimit reports whether what has ended a context is the limit of its operation.
-func pastLimit(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errLimit) }
 
 // queuedError is the error of an operation whose context has ended before it had a connection.
 type queuedError struct{ error }
@@ -52,8 +49,10 @@ func (e *queuedError) Unwrap() error { return e.error }
 // one on which the server is silent.
 func acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	conn, err := pool.Acquire(ctx)
-	if err != nil && isEnded(err) && pool.Stat().AcquiredConns() >= pool.Config().MaxConns {
-		err = &queuedError{err}
+	if err != nil && isEnded(err) {
+		if stat := pool.Stat(); stat.AcquiredConns() >= stat.MaxConns() {
+			err = &queuedError{err}
+		}
 	}
 	return conn, err
 }

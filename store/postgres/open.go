@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/helixagents/helix/internal/dial"
 	"github.com/helixagents/helix/session"
 )
 
@@ -54,18 +55,13 @@ func newPool(ctx context.Context, c *Config) (*pgxpool.Pool, error) {
 	// use, which then fails as retryable.
 	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > time.Minute }
 	config.PingTimeout = lookLimit
-	dialer := net.Dialer{Timeout: config.ConnConfig.ConnectTimeout, KeepAliveConfig: keepAlive}
-	config.ConnConfig.DialFunc = dialer.DialContext
+	config.ConnConfig.DialFunc = dial.New(config.ConnConfig.ConnectTimeout).DialContext
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, openFailure(c, err)
 	}
 	return pool, nil
 }
-
-// keepAlive has a connection on which nothing is sent find out within half a minute that its
-// other end has vanished.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
 
 // leaseConns is how many connections renew leases: one of them, and another while that one waits for a server that is slow
 // or a connection that has died.
