@@ -53,9 +53,9 @@ matrix: ## run every scenario on every runtime over Postgres, and print what pas
 	@CGO_ENABLED=0 go build -o bin/with ./internal/testserver/with
 	@HELIX_SOAK=1 bin/with go test -json -count=1 -timeout 60m -run 'TestScenarios/postgres' ./internal/onservers/local ./runtime/temporal ./runtime/dbos | go run ./internal/matrix
 
-outages: ## take the store away from processes at work, in every way and on every runtime, and print a table (about 40 minutes)
+outages: ## take the store away from processes at work, and lose replies to their writes, in every way and on every runtime, and print tables (about 80 minutes)
 	@CGO_ENABLED=0 go build -o bin/with ./internal/testserver/with
-	@HELIX_SOAK=1 bin/with go test -count=1 -timeout 120m -v -run TestOutages ./internal/chaos
+	@HELIX_SOAK=1 bin/with go test -count=1 -timeout 150m -v -run 'TestOutages|TestLostWrites' ./internal/chaos
 
 sim: ## simulate a fleet with faults for an hour of its time (SEED=7 MINUTES=90 selects which, and for how long)
 	@go test -count=1 -timeout 24h -v -run TestSimulation ./internal/simulation -seed $(SEED) -minutes $(MINUTES)

@@ -68,7 +68,7 @@ type Agent struct {
 	MaxSteps int
 	// SessionExpiry is how long a session may wait for an answer, or stay interrupted,
 	// before cleanup fails it. It counts from the end of the session's last run, unless
-	// [Input.ExpiresAt] is set. Defaults to never.
+	// [Input.ExpiresAt] is set, and anew from an answer that was accepted. Defaults to never.
 	SessionExpiry time.Duration
 	// StopWhen, if set, is called after each step and reports whether the turn is complete.
 	StopWhen func(ctx context.Context, step *Step) (bool, error)

@@ -105,7 +105,8 @@ type Input struct {
 	// ExpiresAt is when a session that waits for an answer, or is interrupted, may be
 	// cleaned up. A later turn with an ExpiresAt replaces it. A later turn without one
 	// removes an expiry that has passed; if the agent has a SessionExpiry, that period
-	// starts anew.
+	// starts anew. An answer that was accepted moves it: the session may wait for as long
+	// after the answer as it might after its run.
 	ExpiresAt time.Time
 	// Branch starts the session as a copy of another session.
 	Branch *Branch

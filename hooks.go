@@ -18,7 +18,7 @@ import (
 // same Key in the context. An error from a hook is logged, with two exceptions: an error
 // from BeforeTool or BeforeSubAgent vetoes the call, which the model sees as a tool
 // error, and an error from BeforeLLMCall fails the run, or the compaction that the call is
-// for.
+// for. A hook that takes longer than [RuntimeOptions].HookTimeout has failed.
 //
 // For each tool call the order is BeforeTool, the call itself, OnStateChange. When all
 // calls of the reply are done, OnMessage and AfterTool follow, call by call. BeforeTool of

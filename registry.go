@@ -31,7 +31,8 @@ type Registry interface {
 // It is called when a turn begins, resumes or is recovered, in whichever process that
 // happens, and must return equal definitions for equal requests. Agents that the built
 // agent calls need not be registered, except remote ones and non-blocking companions. An
-// unregistered one must not have the name of a registered one.
+// unregistered one must not have the name of a registered one. The context ends when the
+// factory returns. A factory that takes longer than [RuntimeOptions].HookTimeout has failed.
 type Factory func(ctx context.Context, request FactoryRequest) (*Agent, error)
 
 // FactoryRequest identifies the turn that a [Factory] builds an agent for.

@@ -87,6 +87,12 @@ type RuntimeOptions struct {
 	MaxChunks int64
 	// Tasks says how this process carries out the tasks of extensions.
 	Tasks TaskOptions
+	// HookTimeout is how long each hook may take, and each function that belongs to the
+	// definition of an agent: its factory, InstructionsFunc, ModelFunc, SettingsFunc, StopWhen,
+	// and Approval and Approver of its tools. Its context ends then, and a little later the
+	// runtime goes on without it: what a hook was to be told is over, and what it was to decide
+	// is refused. Defaults to 30 seconds.
+	HookTimeout time.Duration
 	// RemotePatience is how long a remote agent may be unreachable before the call that
 	// waits for it fails. Defaults to 2 minutes.
 	RemotePatience time.Duration

@@ -129,7 +129,7 @@ type Agent struct {
 	// Agents on other servers that this one may call as tools.
 	Remotes []Remote `yaml:"remotes"`
 	// How long a session may wait for an answer, or stay interrupted, before it expires,
-	// counted from the end of its last run. Defaults to never.
+	// counted from the end of its last run or from the last answer. Defaults to never.
 	SessionExpiry Duration `yaml:"sessionExpiry"`
 }
 

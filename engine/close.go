@@ -93,14 +93,8 @@ func (c *closer) settle(ctx context.Context, state *session.State, callHooks boo
 	if !run.Status.Ended() || run.Outcome == nil {
 		return nil
 	}
-	if agent, err := c.h.Agent(ctx, state); err == nil && callHooks {
-		t := c.h.newTurn(agent, nil, state, *run, state.Lease.Fence(), new(atomic.Int64))
-		t.transcript, t.ended, t.step = &session.Transcript{}, run.Outcome, run.StepCount
-		t.begin(ctx)
-		t.hooks.runEnded(t.inTurn(ctx), &t.run, t.ended, t.step, time.Since(t.run.StartedAt))
-		err := t.reportEnd(ctx)
-		t.finish()
-		if err != nil {
+	if callHooks {
+		if err := c.callEndHooks(ctx, state, run); err != nil {
 			return err
 		}
 	}
@@ -126,6 +120,23 @@ func (c *closer) settle(ctx context.Context, state *session.State, callHooks boo
 		return err
 	}
 	return c.sessions.SettleClose(ctx, state.ID, run.ID)
+}
+
+// callEndHooks tells hooks and observers how a run ended, unless its agent is not known here.
+func (c *closer) callEndHooks(ctx context.Context, state *session.State, run *session.Run) error {
+	agent, err := c.h.Agent(ctx, state)
+	switch {
+	case session.IsRetryable(err), err != nil && ctx.Err() != nil: // it may be known another time
+		return err
+	case err != nil:
+		return nil
+	}
+	t := c.h.newTurn(agent, nil, state, *run, state.Lease.Fence(), new(atomic.Int64))
+	defer t.finish()
+	t.transcript, t.ended, t.step = &session.Transcript{}, run.Outcome, run.StepCount
+	t.begin(ctx)
+	t.hooks.runEnded(t.inTurn(ctx), &t.run, t.ended, t.step, time.Since(t.run.StartedAt))
+	return t.reportEnd(ctx)
 }
 
 // closeEarlier closes the stream of the previous run. If this process is closing it,
@@ -161,7 +172,11 @@ func (c *closer) closeStream(ctx context.Context, state *session.State, run *ses
 		if err != nil {
 			return err
 		}
-		t := c.h.newTurn(c.h.agentOr(ctx, state), nil, state, *run, state.Lease.Fence(), new(atomic.Int64))
+		agent, err := c.h.agentOr(ctx, state)
+		if err != nil {
+			return err
+		}
+		t := c.h.newTurn(agent, nil, state, *run, state.Lease.Fence(), new(atomic.Int64))
 		defer t.finish()
 		if t.transcript, err = history.Transcript(); err != nil {
 			return err

@@ -59,7 +59,7 @@ func (t *turn) commit(ctx context.Context, commit *session.Commit) (*session.Com
 	t.progress.report()
 	if t.agent.State == nil && !change.Writes.Public().Empty() {
 		if _, logged := t.h.undeclared.LoadOrStore(t.agent.Name, true); !logged {
-			t.h.log.WarnContext(ctx, "state.undeclared", t.attrs("agent", t.agent.Name, "hint", "set Agent.State")...)
+			t.h.log.WarnContext(ctx, "state.undeclared", t.attrs("hint", "set Agent.State")...)
 		}
 	}
 	t.capStream(ctx, change.Checkpoint)

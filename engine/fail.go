@@ -11,15 +11,6 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Expire fails a session that has expired, and reports whether it did. It does nothing if
-// the session was used, or paused, since it was found to be due.
-func (h *Handler) Expire(ctx context.Context, due session.Due) (bool, error) {
-	return h.fail(ctx, due.Key, session.ErrExpired, session.FailureExpired, func(sessions session.Store, state *session.State) (bool, error) {
-		now, err := sessions.Now(ctx)
-		return err == nil && state.Status != session.Paused && !state.ExpiresAt.IsZero() && !now.Before(state.ExpiresAt), err
-	})
-}
-
 // Fail fails a session that no process runs, together with what it waits for, and
 // reports whether it did. For a session that runs it returns
 // [session.ErrAlreadyRunning].
@@ -80,7 +71,11 @@ func (c *closer) fail(ctx context.Context, state *session.State, why *session.Er
 			return false, err
 		}
 	}
-	p, err := c.planFailure(ctx, state, why, reason)
+	agent, err := c.h.agentOr(ctx, state)
+	if err != nil {
+		return false, err
+	}
+	p, err := c.planFailure(ctx, agent, state, why, reason)
 	if err != nil {
 		return false, err
 	}
@@ -92,14 +87,16 @@ func (c *closer) fail(ctx context.Context, state *session.State, why *session.Er
 	c.h.logEnd(ctx, state, started.Run.ID, p.start.Outcome)
 	// From here on the session has failed. If the rest cannot be done, the next sweep
 	// of a process that knows the agent does it.
-	if err := c.announceFailure(ctx, state, p, started); err != nil {
+	if err := c.announceFailure(ctx, agent, state, p, started); err != nil {
 		c.h.log.WarnContext(ctx, "session.close_delayed", "tenant", state.Tenant, "session", state.ID, "error", err)
 	}
 	return true, nil
 }
 
 // planFailure prepares a run that fails as it starts.
-func (c *closer) planFailure(ctx context.Context, state *session.State, why *session.Error, reason string) (*plan, error) {
+func (c *closer) planFailure(
+	ctx context.Context, agent *helix.Agent, state *session.State, why *session.Error, reason string,
+) (*plan, error) {
 	runID := session.NewRunID()
 	outcome := &session.Outcome{Status: session.RunFailed, Error: why, FailureReason: reason}
 	p := &plan{doc: state.Custom, start: session.StartRun{
@@ -146,7 +143,7 @@ func (c *closer) planFailure(ctx context.Context, state *session.State, why *ses
 	if p.transcript, err = p.history.Transcript(p.start.Messages...); err != nil {
 		return nil, err
 	}
-	if agent := c.finishing(ctx, state); agent != nil {
+	if c.followsRuns(agent) {
 		run := p.start.Run
 		run.Turn = state.Turn + 1
 		c.endTasks(ctx, agent, state, run, p.transcript, &p.start.Change)
@@ -156,10 +153,10 @@ func (c *closer) planFailure(ctx context.Context, state *session.State, why *ses
 
 // announceFailure ends what the session waited for and tells the stream and the hooks
 // that it failed.
-func (c *closer) announceFailure(ctx context.Context, state *session.State, p *plan, started *session.Started) error {
+func (c *closer) announceFailure(ctx context.Context, agent *helix.Agent, state *session.State, p *plan, started *session.Started) error {
 	state.Version, state.MessageCount, state.Lease = started.Version, started.MessageCount, started.Lease
 	state.Turn, state.CurrentRunID, state.Custom = started.Turn, started.Run.ID, p.doc
-	t := c.h.newTurn(c.h.agentOr(ctx, state), nil, state, started.Run, started.Lease.Fence(), new(atomic.Int64))
+	t := c.h.newTurn(agent, nil, state, started.Run, started.Lease.Fence(), new(atomic.Int64))
 	t.transcript, t.patches, t.ended = p.transcript, p.patches, p.start.Outcome
 	t.state.Finish(t.ended)
 	c.h.hold(ctx, t) // a start of the next turn in this process waits for it
@@ -222,13 +219,16 @@ func (h *Handler) EndAborted(ctx context.Context, due session.Due) error {
 }
 
 // agentOr returns the agent of a session, or, if it is not known here, one that has
-// only the name.
-func (h *Handler) agentOr(ctx context.Context, state *session.State) *helix.Agent {
+// only the name. An error means that it may be known another time.
+func (h *Handler) agentOr(ctx context.Context, state *session.State) (*helix.Agent, error) {
 	agent, err := h.Agent(ctx, state)
-	if err != nil {
-		return &helix.Agent{Name: state.Agent}
+	switch {
+	case session.IsRetryable(err), err != nil && ctx.Err() != nil:
+		return nil, err
+	case err != nil:
+		return &helix.Agent{Name: state.Agent}, nil //nolint:nilerr // it stays unknown
 	}
-	return agent
+	return agent, nil
 }
 
 // endAwaited ends the agents that a failed session waited for.

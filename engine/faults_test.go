@@ -203,3 +203,58 @@ func TestTasksOfCommitThatFails(t *testing.T) {
 		})
 	}
 }
+
+// A call that was approved is carried out once, though the claim with which it begins was
+// applied and its answer lost: no other turn can have begun it.
+func TestApprovedCallWhoseClaimIsLost(t *testing.T) {
+	t.Parallel()
+	db := memory.New(memory.Config{})
+	faults := storetest.NewFaults(db)
+	var lost atomic.Int64
+	faults.Fail(func(op storetest.Op) storetest.When {
+		if op.Name == "Claim" && lost.Add(1) <= 9 { // more often than one write is tried
+			return storetest.After
+		}
+		return storetest.Pass
+	})
+	var ran atomic.Int64
+	agent := echo(&ran)
+	agent.Tools[0].Approval = helix.RequireApproval
+	h := engine.NewHandler(engine.Config{Backend: faults, Runtime: "test"})
+	handle := func(e machine.Effect) (r machine.Result, err error) {
+		for range 10 { // as runtimes do
+			if r, err = h.Handle(t.Context(), e); !session.IsRetryable(err) {
+				return r, err
+			}
+		}
+		return r, err
+	}
+	turn(t, h, agent, handle)
+	key := session.Key{Tenant: session.DefaultTenant, ID: "s"}
+	pending, err := h.Waiting(t.Context(), key)
+	if err != nil || len(pending) != 2 {
+		t.Fatalf("%d calls wait: %v", len(pending), err)
+	}
+	for i := range pending {
+		if _, err := h.Submit(t.Context(), key, helix.Approve(pending[i], helix.User{ID: "ann"})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	opened, err := h.Open(t.Context(), engine.OpenRequest{Kind: session.RunResume, Agent: agent, SessionID: "s", RunID: "run-2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	drive(t, opened, handle)
+	messages, err := db.Sessions().AllMessages(t.Context(), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := messages[len(messages)-1]; ran.Load() != 2 || lost.Load() <= 9 || last.Parts[0].Text != "done" {
+		t.Errorf("the tool ran %d times for 2 calls, after %d claims; the reply is %q", ran.Load(), lost.Load(), last.Parts[0].Text)
+	}
+	for i := range messages {
+		if m := &messages[i]; m.Role == session.RoleTool && string(m.Parts[0].ResultJSON()) != `"ok"` {
+			t.Errorf("the model was told %s: %v", m.Parts[0].ResultJSON(), m.Parts[0].Error)
+		}
+	}
+}

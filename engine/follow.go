@@ -108,14 +108,10 @@ func taskID(id string) string {
 	return strings.ToValidUTF8(id[:session.MaxIDBytes-33], "") + "~" + hex.EncodeToString(sum[:16])
 }
 
-// finishing returns the agent of a session, if tasks may have to follow its run, or nil. A
-// process that does not know the agent cannot ask its extensions.
-func (c *closer) finishing(ctx context.Context, state *session.State) *helix.Agent {
-	agent := c.h.agentOr(ctx, state)
-	if c.h.cfg.TrimStreams <= 0 && !slices.ContainsFunc(agent.Extensions, func(x helix.Extension) bool { _, ok := x.(helix.Finisher); return ok }) {
-		return nil
-	}
-	return agent
+// followsRuns reports whether tasks may have to follow the runs of an agent. A process that
+// does not know the agent cannot ask its extensions.
+func (c *closer) followsRuns(agent *helix.Agent) bool {
+	return c.h.cfg.TrimStreams > 0 || slices.ContainsFunc(agent.Extensions, func(x helix.Extension) bool { _, ok := x.(helix.Finisher); return ok })
 }
 
 // endTasks adds the tasks that follow a run which is ended from outside, by a process that
@@ -140,11 +136,14 @@ func (c *closer) endTasks(
 // lostTasks adds the tasks that follow a run which cannot be continued. What cannot be
 // read of it must not keep it from ending.
 func (c *closer) lostTasks(ctx context.Context, state *session.State, runID string, change *session.Change) {
-	agent := c.finishing(ctx, state)
-	if agent == nil {
+	agent, err := c.h.agentOr(ctx, state)
+	if err == nil && !c.followsRuns(agent) {
 		return
 	}
-	run, err := c.sessions.Run(ctx, state.ID, runID)
+	var run *session.Run
+	if err == nil {
+		run, err = c.sessions.Run(ctx, state.ID, runID)
+	}
 	if err != nil {
 		c.h.log.WarnContext(ctx, "extension.tasks_failed", "session", state.ID, "run", runID, "error", err, "effect", "the run ends without tasks")
 		return

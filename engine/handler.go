@@ -59,6 +59,9 @@ type Config struct {
 	// FlushEvery is how long small chunks are held back to be written together.
 	// Defaults to 25 milliseconds.
 	FlushEvery time.Duration
+	// HookTimeout is how long each hook, factory, approval policy and function of an agent's
+	// definition may take. Defaults to 30 seconds.
+	HookTimeout time.Duration
 	// RemotePatience is how long a remote agent may be unreachable before the call
 	// that waits for it fails. A remote that cannot be started fails after an eighth
 	// of that. Defaults to 2 minutes.
@@ -149,11 +152,14 @@ func NewHandler(cfg Config) *Handler {
 	if cfg.MaxSession == 0 {
 		cfg.MaxSession = defaultMaxSession
 	}
+	if cfg.HookTimeout == 0 {
+		cfg.HookTimeout = 30 * time.Second
+	}
 	if cfg.RemotePatience == 0 {
 		cfg.RemotePatience = 2 * time.Minute
 	}
 	return &Handler{
-		Registry: newRegistry(cfg.Backend.Sessions(), cfg.Logger),
+		Registry: newRegistry(cfg.Backend.Sessions(), newHookLimit(cfg.HookTimeout), cfg.Logger),
 		cfg:      cfg, log: cfg.Logger, owner: session.NewLeaseOwner(cfg.Runtime, cfg.LeaseTTL), turns: map[string]*turn{},
 		observers: observers{list: cfg.Observers, log: cfg.Logger}, readResult: newReadResult(), compactions: newCompactions(),
 	}

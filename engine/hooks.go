@@ -3,13 +3,16 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/internal/userstate"
+	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/session"
 )
 
@@ -19,6 +22,7 @@ import (
 type hookRunner struct {
 	userEnv
 	sets []*helix.Hooks // never changes
+	hung sync.Map       // the hooks, as hookOfSet, that have not returned in time in this turn
 
 	// written is what hooks wrote since the last commit. Only effects that run alone
 	// change it; calls of a wave read it.
@@ -36,34 +40,66 @@ func newHookRunner(env userEnv, sets ...*helix.Hooks) *hookRunner {
 	return r
 }
 
-// hookCall calls one kind of hook of a set, if the set has it.
-type hookCall func(hooks *helix.Hooks, h *helix.HookContext) error
+// hookOfSet is a hook of a set.
+type hookOfSet struct {
+	set  *helix.Hooks
+	name string
+}
+
+// hookCall is the call of one hook.
+type hookCall func(ctx context.Context, h *helix.HookContext) error
+
+// hookOf returns the call of a set's hook of one kind, or nil if the set has none.
+type hookOf func(hooks *helix.Hooks) hookCall
+
+// callOf returns the call of a hook with an event, or nil if there is no hook.
+func callOf[E any](hook func(context.Context, *helix.HookContext, E) error, event E) hookCall {
+	if hook == nil {
+		return nil
+	}
+	return func(ctx context.Context, h *helix.HookContext) error { return hook(ctx, h, event) }
+}
 
 // none reports whether there are no hooks at all.
 func (r *hookRunner) none() bool { return len(r.sets) == 0 }
 
-// call calls a hook of every set, in order, on one draft. A hook that fails or
-// panics is logged, and the next is called. The first error is returned, for
-// callers that a hook may veto.
-func (r *hookRunner) call(ctx context.Context, name, key string, draft *userstate.Draft, call hookCall) error {
+// call calls a hook of every set, in order, on one draft. A hook that fails or panics is
+// logged, and the next is called; one that still runs is the last. The first error is
+// returned, for callers that a hook may veto.
+func (r *hookRunner) call(ctx context.Context, name, key string, draft *userstate.Draft, of hookOf) error {
 	var first error
 	for _, hooks := range r.sets {
-		if err := r.callSet(ctx, name, key, draft, hooks, call); err != nil && first == nil {
+		hook := of(hooks)
+		if hook == nil {
+			continue
+		}
+		err := r.callHook(ctx, hookOfSet{hooks, name}, key, draft, hook)
+		if first == nil {
 			first = err
+		}
+		if errors.Is(err, errLeft) { // it may still use the draft and the event
+			return first
 		}
 	}
 	return first
 }
 
-// callSet calls the hook of one set and logs its failure.
-func (r *hookRunner) callSet(ctx context.Context, name, key string, draft *userstate.Draft, hooks *helix.Hooks, call hookCall) error {
+// callHook calls a hook, at most for the hooks' limit, and logs its failure. One that has not
+// returned in time is not called again in the turn: the calls of a reply may be many.
+func (r *hookRunner) callHook(ctx context.Context, of hookOfSet, key string, draft *userstate.Draft, hook hookCall) error {
+	if before, hung := r.hung.Load(of); hung {
+		return before.(error)
+	}
 	h := &helix.HookContext{}
 	r.scope(&h.Scope, key, draft)
-	_, err := usercode.Call(ctx, r.pool, func() (struct{}, error) { return struct{}{}, call(hooks, h) })
+	_, err := callLimited(ctx, r.limit, r.agent, r.pool, func(ctx context.Context) (struct{}, error) { return struct{}{}, hook(ctx, h) })
 	if err == nil {
 		return nil
 	}
-	attrs := r.attrs("hook", name, "error", err)
+	if errors.Is(err, usercode.ErrTimeout) {
+		r.hung.Store(of, fmt.Errorf("it was not called: before, %w", err))
+	}
+	attrs := r.attrs("hook", of.name, "error", err)
 	if p, ok := errors.AsType[*usercode.PanicError](err); ok {
 		attrs = append(attrs, "stack", string(p.Stack))
 	}
@@ -74,26 +110,36 @@ func (r *hookRunner) callSet(ctx context.Context, name, key string, draft *users
 // observe calls a hook whose failure changes nothing, and returns what it wrote on
 // top of the step's earlier writes. Each set has a draft of its own, so that only
 // the writes of a hook that failed are dropped.
-func (r *hookRunner) observe(ctx context.Context, name, key string, earlier []session.Writes, call hookCall) session.Writes {
+func (r *hookRunner) observe(ctx context.Context, name, key string, earlier []session.Writes, of hookOf) session.Writes {
 	var written session.Writes
 	for _, hooks := range r.sets {
+		hook := of(hooks)
+		if hook == nil {
+			continue
+		}
 		draft := r.draft(append(slices.Clip(earlier), written)...)
-		err := r.callSet(ctx, name, key, draft, hooks, call)
-		writes, draftErr := draft.Close()
-		if draftErr != nil {
-			r.log.ErrorContext(ctx, "hook.state_refused", r.attrs("hook", name, "error", draftErr)...)
-		}
-		if err == nil && draftErr == nil {
-			written = session.Compose(written, writes)
-		}
+		err := r.callHook(ctx, hookOfSet{hooks, name}, key, draft, hook)
+		written = session.Compose(written, r.closeDraft(ctx, name, draft, err))
 	}
 	return written
 }
 
+// closeDraft returns what a hook wrote, unless it failed.
+func (r *hookRunner) closeDraft(ctx context.Context, name string, draft *userstate.Draft, err error) session.Writes {
+	writes, draftErr := draft.Close()
+	if draftErr != nil {
+		r.log.ErrorContext(ctx, "hook.state_refused", r.attrs("hook", name, "error", draftErr)...)
+	}
+	if err != nil || draftErr != nil {
+		return session.Writes{}
+	}
+	return writes
+}
+
 // notify calls a hook outside of tool calls and keeps what it wrote for the next
 // commit.
-func (r *hookRunner) notify(ctx context.Context, name, key string, call hookCall) {
-	r.keep(r.observe(ctx, name, key, []session.Writes{r.written}, call))
+func (r *hookRunner) notify(ctx context.Context, name, key string, of hookOf) {
+	r.keep(r.observe(ctx, name, key, []session.Writes{r.written}, of))
 }
 
 // keep adds writes to those of the next commit.
@@ -104,16 +150,11 @@ func (r *hookRunner) onMessage(ctx context.Context, key string, m session.Messag
 	if r.none() {
 		return
 	}
-	r.notify(ctx, "OnMessage", key, messageHook(ctx, m))
+	r.notify(ctx, "OnMessage", key, messageHook(m))
 }
 
-func messageHook(ctx context.Context, m session.Message) hookCall {
-	return func(hooks *helix.Hooks, h *helix.HookContext) error {
-		if hooks.OnMessage == nil {
-			return nil
-		}
-		return hooks.OnMessage(ctx, h, helix.MessageEvent{Message: m})
-	}
+func messageHook(m session.Message) hookOf {
+	return func(hooks *helix.Hooks) hookCall { return callOf(hooks.OnMessage, helix.MessageEvent{Message: m}) }
 }
 
 // changeRequests reports whether there is a hook that may change or refuse a model call.
@@ -128,11 +169,8 @@ func (r *hookRunner) beforeModel(ctx context.Context, key string, event helix.Be
 		return nil
 	}
 	draft := r.draft(r.written)
-	err := r.call(ctx, "BeforeLLMCall", key, draft, func(hooks *helix.Hooks, h *helix.HookContext) error {
-		if hooks.BeforeLLMCall == nil {
-			return nil
-		}
-		return hooks.BeforeLLMCall(ctx, h, event)
+	err := r.call(ctx, "BeforeLLMCall", key, draft, func(hooks *helix.Hooks) hookCall {
+		return callOf(hooks.BeforeLLMCall, event)
 	})
 	writes, draftErr := draft.Close()
 	if err = errors.Join(err, draftErr); err != nil {
@@ -142,17 +180,25 @@ func (r *hookRunner) beforeModel(ctx context.Context, key string, event helix.Be
 	return nil
 }
 
-// afterModel announces a reply.
-func (r *hookRunner) afterModel(ctx context.Context, key string, event helix.AfterLLMCallEvent) {
-	if r.none() {
-		return
-	}
-	r.notify(ctx, "AfterLLMCall", key, func(hooks *helix.Hooks, h *helix.HookContext) error {
+// afterModel announces a reply, and returns it. Each hook has a copy, which counts if it
+// returns in time: one that still runs may change its own.
+func (r *hookRunner) afterModel(ctx context.Context, key string, event helix.AfterLLMCallEvent) *llm.Response {
+	reply := event.Response
+	for _, hooks := range r.sets {
 		if hooks.AfterLLMCall == nil {
-			return nil
+			continue
 		}
-		return hooks.AfterLLMCall(ctx, h, event)
-	})
+		shown := *reply
+		shown.Parts = slices.Clone(reply.Parts)
+		event.Response = &shown
+		draft := r.draft(r.written)
+		err := r.callHook(ctx, hookOfSet{hooks, "AfterLLMCall"}, key, draft, callOf(hooks.AfterLLMCall, event))
+		r.keep(r.closeDraft(ctx, "AfterLLMCall", draft, err))
+		if !errors.Is(err, errLeft) {
+			reply = &shown
+		}
+	}
+	return reply
 }
 
 // beforeTool announces a call that is about to be carried out. The error is that of
@@ -161,11 +207,8 @@ func (r *hookRunner) beforeTool(ctx context.Context, key string, c *call, draft 
 	if r.none() {
 		return nil
 	}
-	err := r.call(ctx, "BeforeTool", key, draft, func(hooks *helix.Hooks, h *helix.HookContext) error {
-		if hooks.BeforeTool == nil {
-			return nil
-		}
-		return hooks.BeforeTool(ctx, h, helix.BeforeToolEvent{CallID: c.ID, Tool: c.Tool, Input: c.part.Input})
+	err := r.call(ctx, "BeforeTool", key, draft, func(hooks *helix.Hooks) hookCall {
+		return callOf(hooks.BeforeTool, helix.BeforeToolEvent{CallID: c.ID, Tool: c.Tool, Input: c.part.Input})
 	})
 	return vetoed(err)
 }
@@ -207,11 +250,8 @@ func (r *hookRunner) beforeClientTools(ctx context.Context, runID string, f *fli
 // error is that of a hook that vetoes the call.
 func (r *hookRunner) beforeAgent(ctx context.Context, key string, c *call) (session.Writes, error) {
 	draft := r.draft(r.written)
-	err := r.call(ctx, "BeforeSubAgent", key, draft, func(hooks *helix.Hooks, h *helix.HookContext) error {
-		if hooks.BeforeSubAgent == nil {
-			return nil
-		}
-		return hooks.BeforeSubAgent(ctx, h, helix.BeforeToolEvent{CallID: c.ID, Tool: c.Tool, Input: c.part.Input})
+	err := r.call(ctx, "BeforeSubAgent", key, draft, func(hooks *helix.Hooks) hookCall {
+		return callOf(hooks.BeforeSubAgent, helix.BeforeToolEvent{CallID: c.ID, Tool: c.Tool, Input: c.part.Input})
 	})
 	writes, draftErr := draft.Close()
 	if err == nil {
@@ -227,11 +267,8 @@ func (r *hookRunner) stateChanged(ctx context.Context, key string, c *call, earl
 	if public.Empty() || r.none() {
 		return writes
 	}
-	more := r.observe(ctx, "OnStateChange", key, append(earlier, writes), func(hooks *helix.Hooks, h *helix.HookContext) error {
-		if hooks.OnStateChange == nil {
-			return nil
-		}
-		return hooks.OnStateChange(ctx, h, helix.StateChangeEvent{CallID: c.ID, Tool: c.Tool, Writes: public})
+	more := r.observe(ctx, "OnStateChange", key, append(earlier, writes), func(hooks *helix.Hooks) hookCall {
+		return callOf(hooks.OnStateChange, helix.StateChangeEvent{CallID: c.ID, Tool: c.Tool, Writes: public})
 	})
 	return session.Compose(writes, more)
 }
@@ -244,7 +281,7 @@ func (r *hookRunner) afterCall(ctx context.Context, key string, c *call, earlier
 	}
 	key += "/" + c.ID
 	result := c.settled.message
-	message := r.observe(ctx, "OnMessage", key, earlier, messageHook(ctx, result))
+	message := r.observe(ctx, "OnMessage", key, earlier, messageHook(result))
 	forAgent := machine.WaitsForAgent(c.Kind)
 	if c.Kind == session.CallFinish || c.declined() || (forAgent && !c.consults()) {
 		return message
@@ -253,65 +290,61 @@ func (r *hookRunner) afterCall(ctx context.Context, key string, c *call, earlier
 	if forAgent {
 		name = "AfterSubAgent"
 	}
-	after := r.observe(ctx, name, key, append(slices.Clip(earlier), message), func(hooks *helix.Hooks, h *helix.HookContext) error {
-		after := hooks.AfterTool
+	event := helix.AfterToolEvent{
+		CallID: c.ID, Tool: c.Tool, Input: c.part.Input, Result: result, Error: c.settled.err, Took: c.settled.took,
+	}
+	after := r.observe(ctx, name, key, append(slices.Clip(earlier), message), func(hooks *helix.Hooks) hookCall {
 		if forAgent {
-			after = hooks.AfterSubAgent
+			return callOf(hooks.AfterSubAgent, event)
 		}
-		if after == nil {
-			return nil
-		}
-		return after(ctx, h, helix.AfterToolEvent{
-			CallID: c.ID, Tool: c.Tool, Input: c.part.Input, Result: result, Error: c.settled.err, Took: c.settled.took,
-		})
+		return callOf(hooks.AfterTool, event)
 	})
 	return session.Compose(message, after)
 }
 
 // runStarted announces that a run begins with an input, or that it resumes.
 func (r *hookRunner) runStarted(ctx context.Context, run *session.Run, input []session.Message) {
-	r.notify(ctx, "OnAgentStart", run.ID+"/open", func(hooks *helix.Hooks, h *helix.HookContext) error {
-		switch {
-		case run.Kind == session.RunExecute && hooks.OnAgentStart != nil:
-			return hooks.OnAgentStart(ctx, h, helix.AgentStartEvent{Input: input})
-		case run.Kind != session.RunExecute && hooks.OnAgentResumed != nil:
-			return hooks.OnAgentResumed(ctx, h, helix.AgentResumedEvent{
-				PreviousRunID: run.PreviousRunID, CheckpointID: run.ResumedFrom,
-			})
-		}
-		return nil
+	if run.Kind == session.RunExecute {
+		r.notify(ctx, "OnAgentStart", run.ID+"/open", func(hooks *helix.Hooks) hookCall {
+			return callOf(hooks.OnAgentStart, helix.AgentStartEvent{Input: input})
+		})
+		return
+	}
+	r.notify(ctx, "OnAgentResumed", run.ID+"/open", func(hooks *helix.Hooks) hookCall {
+		return callOf(hooks.OnAgentResumed, helix.AgentResumedEvent{PreviousRunID: run.PreviousRunID, CheckpointID: run.ResumedFrom})
 	})
 }
 
 // runEnded announces how a run ended, after so many steps and so long.
 func (r *hookRunner) runEnded(ctx context.Context, run *session.Run, ended *session.Outcome, steps int, took time.Duration) {
-	r.notify(ctx, "OnAgentEnd", run.ID+"/close", func(hooks *helix.Hooks, h *helix.HookContext) error {
-		switch ended.Status {
-		case session.RunCompleted:
-			if hooks.OnAgentComplete != nil {
-				return hooks.OnAgentComplete(ctx, h, helix.AgentCompleteEvent{
-					Output: ended.Output, Reply: ended.Reply, Steps: steps, Usage: run.Usage, Took: took,
-				})
-			}
-		case session.RunFailed:
-			if hooks.OnAgentFail != nil {
-				return hooks.OnAgentFail(ctx, h, helix.AgentFailEvent{Error: ended.Error, Steps: steps})
-			}
-		case session.RunInterrupted:
-			if hooks.OnAgentInterrupted != nil {
-				e := helix.AgentInterruptedEvent{Reply: ended.Reply, Steps: steps}
-				if ended.Interrupt != nil {
-					e.Reason = ended.Interrupt.Reason
-				}
-				return hooks.OnAgentInterrupted(ctx, h, e)
-			}
-		default:
-			if hooks.OnAgentSuspended != nil {
-				return hooks.OnAgentSuspended(ctx, h, helix.AgentSuspendedEvent{
-					Status: ended.Status, Pending: ended.Pending, Children: ended.Children,
-				})
-			}
+	name, of := endHook(run, ended, steps, took)
+	r.notify(ctx, name, run.ID+"/close", of)
+}
+
+// endHook returns the hook, and its name, that is told how a run ended.
+func endHook(run *session.Run, ended *session.Outcome, steps int, took time.Duration) (name string, of hookOf) {
+	switch ended.Status {
+	case session.RunCompleted:
+		return "OnAgentComplete", func(hooks *helix.Hooks) hookCall {
+			return callOf(hooks.OnAgentComplete, helix.AgentCompleteEvent{
+				Output: ended.Output, Reply: ended.Reply, Steps: steps, Usage: run.Usage, Took: took,
+			})
 		}
-		return nil
-	})
+	case session.RunFailed:
+		return "OnAgentFail", func(hooks *helix.Hooks) hookCall {
+			return callOf(hooks.OnAgentFail, helix.AgentFailEvent{Error: ended.Error, Steps: steps})
+		}
+	case session.RunInterrupted:
+		e := helix.AgentInterruptedEvent{Reply: ended.Reply, Steps: steps}
+		if ended.Interrupt != nil {
+			e.Reason = ended.Interrupt.Reason
+		}
+		return "OnAgentInterrupted", func(hooks *helix.Hooks) hookCall { return callOf(hooks.OnAgentInterrupted, e) }
+	default:
+		return "OnAgentSuspended", func(hooks *helix.Hooks) hookCall {
+			return callOf(hooks.OnAgentSuspended, helix.AgentSuspendedEvent{
+				Status: ended.Status, Pending: ended.Pending, Children: ended.Children,
+			})
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/internal/usercode"
@@ -32,7 +33,7 @@ func newHooked(t *testing.T, sets ...func(h *hooked) *helix.Hooks) *hooked {
 	var doc session.CustomState
 	h := &hooked{}
 	env := userEnv{
-		pool: usercode.NewPool(done), log: slog.New(slog.NewTextHandler(&h.log, nil)),
+		pool: usercode.NewPool(done), limit: newHookLimit(time.Minute), log: slog.New(slog.NewTextHandler(&h.log, nil)),
 		attrs: func(more ...any) []any { return more },
 		draft: func(earlier ...session.Writes) *userstate.Draft { return userstate.New(&doc, earlier...) },
 	}

@@ -202,7 +202,7 @@ func (m *modelCall) attempt(ctx context.Context, attempt int) (modelReply, error
 	if err != nil {
 		return reply, m.classify(ctx, err)
 	}
-	t.hooks.afterModel(ctx, e.Key(), helix.AfterLLMCallEvent{Response: reply.Response, Took: took})
+	reply.Response = t.hooks.afterModel(ctx, e.Key(), helix.AfterLLMCallEvent{Response: reply.Response, Took: took})
 	return reply, nil
 }
 

@@ -21,7 +21,9 @@ import (
 // those that factories make, and the remote agents that they call.
 type Registry struct {
 	sessions session.Store // never changes
-	log      *slog.Logger  // never changes
+	// hookLimit limits factories, and what else belongs to agents. It guards itself.
+	hookLimit *hookLimit
+	log       *slog.Logger // never changes
 
 	mu        sync.Mutex                         // guards what follows
 	agents    map[string]*helix.Agent            // by name; a remote agent has that of its stand-in
@@ -31,9 +33,9 @@ type Registry struct {
 	learned   []session.TaskKind  // tasks of agents that are not in agents
 }
 
-func newRegistry(sessions session.Store, log *slog.Logger) *Registry {
+func newRegistry(sessions session.Store, limit *hookLimit, log *slog.Logger) *Registry {
 	return &Registry{
-		sessions: sessions, log: log, agents: map[string]*helix.Agent{}, displaced: map[weak.Pointer[helix.Agent]]bool{},
+		sessions: sessions, hookLimit: limit, log: log, agents: map[string]*helix.Agent{}, displaced: map[weak.Pointer[helix.Agent]]bool{},
 		factories: map[string]helix.Factory{}, remotes: map[string]*standIn{},
 	}
 }
@@ -265,13 +267,13 @@ func (r *Registry) agentNamed(ctx context.Context, name string, of *session.Stat
 	request := helix.FactoryRequest{
 		Agent: name, SessionID: of.ID, User: helix.User{ID: of.UserID, Tenant: of.Tenant},
 	}
-	var made *helix.Agent
-	err := usercode.Guard(func() (err error) {
-		made, err = factory(ctx, request)
-		return err
-	})
+	made, err := callLimitedOnce(ctx, r.hookLimit, name, func(ctx context.Context) (*helix.Agent, error) { return factory(ctx, request) })
 	switch {
+	case errors.Is(err, usercode.ErrTimeout), err != nil && ctx.Err() != nil: // another time it may be made
+		r.logFactory(ctx, request, err)
+		return nil, session.ErrUnavailable.WithCause(err, "the agent %q could not be made in time", name)
 	case err != nil:
+		r.logFactory(ctx, request, err)
 		return nil, session.ErrUnknownAgent.WithCause(err, "the agent %q could not be made", name)
 	case made == nil || made.Name != name:
 		return nil, session.ErrUnknownAgent.WithCause(errOtherAgent, "the factory of agent %q returned another agent", name)
@@ -280,6 +282,20 @@ func (r *Registry) agentNamed(ctx context.Context, name string, of *session.Stat
 		return nil, err
 	}
 	return made, nil
+}
+
+// logFactory logs the failure of a factory that is a mistake in it: what it returns as an
+// error may be the answer that there is no such agent.
+func (r *Registry) logFactory(ctx context.Context, request helix.FactoryRequest, err error) {
+	p, panicked := errors.AsType[*usercode.PanicError](err)
+	if !panicked && !errors.Is(err, usercode.ErrTimeout) {
+		return
+	}
+	attrs := []any{"tenant", request.User.Tenant, "session", request.SessionID, "agent", request.Agent, "error", err}
+	if panicked {
+		attrs = append(attrs, "stack", string(p.Stack))
+	}
+	r.log.ErrorContext(ctx, "factory.failed", attrs...)
 }
 
 var errOtherAgent = errors.New("the agent is nil or has another name")

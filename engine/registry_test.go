@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/llm/scripted"
@@ -11,7 +12,7 @@ import (
 
 // Definitions that nobody has any more are not kept in mind.
 func TestReplaceForgets(t *testing.T) {
-	h := newRegistry(nil, slog.New(slog.DiscardHandler))
+	h := newRegistry(nil, newHookLimit(time.Minute), slog.New(slog.DiscardHandler))
 	greeter := func() *helix.Agent { return &helix.Agent{Name: "greeter", Model: scripted.New()} }
 	held := greeter()
 	if err := h.Replace(held); err != nil {

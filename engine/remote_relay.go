@@ -69,7 +69,7 @@ func (t *turn) callRemote(ctx context.Context, e effect) (machine.Result, error)
 	case ctx.Err() != nil:
 		return machine.Result{}, context.Cause(ctx) // the process shuts down: the one that recovers the turn continues
 	case errors.As(err, &f):
-		t.h.log.ErrorContext(ctx, "subagent.dispatch_failed", t.attrs("agent", t.agent.Name, "error", f.err)...)
+		t.h.log.ErrorContext(ctx, "subagent.dispatch_failed", t.attrs("error", f.err)...)
 		return r.endFailed(ctx, f.err)
 	}
 	return machine.Result{}, err

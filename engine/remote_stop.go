@@ -161,26 +161,25 @@ func (l *remoteLink) updateProgress(ctx context.Context, state *session.State, c
 // deliverStop tells a remote to stop, unless it has ended. A remote that waits is
 // aborted, because nobody will resume it.
 func deliverStop(ctx context.Context, remote helix.Remote, peer string, stop *undeliveredStop) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, stopTimeout, usercode.ErrTimeout)
-	defer cancel()
-	return usercode.Guard(func() error {
+	_, err := usercode.CallOnce(ctx, stopTimeout, func(ctx context.Context) (none struct{}, err error) {
 		status, err := remote.Status(ctx, peer)
 		if err != nil {
-			return err
+			return none, err
 		}
 		kind := stop.Kind
 		switch {
 		case status.Status.Suspended():
 			kind = session.StopAbort
 		case status.Status.Ended():
-			return nil
+			return none, nil
 		}
 		err = remote.Stop(ctx, peer, status.RunID, kind, stop.Reason)
 		if status.Status.Suspended() && errors.Is(err, session.ErrNotResumable) {
-			return nil // its session was ended from outside, and only its run's record was not
+			return none, nil // its session was ended from outside, and only its run's record was not
 		}
-		return err
+		return none, err
 	})
+	return late(err, stopTimeout)
 }
 
 // readStop reads whether a stop for the call's remote is not delivered yet.

@@ -5,7 +5,6 @@ import (
 	"maps"
 
 	"github.com/helixagents/helix"
-	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/session"
 )
@@ -85,7 +84,7 @@ func fromState[V any](
 	draft := b.draft(in.written)
 	prompt := &helix.Prompt{MessageCount: in.transcript.Len()}
 	b.scope(&prompt.Scope, in.key, draft)
-	made, err := usercode.Call(ctx, b.pool, func() (V, error) { return compute(ctx, prompt) })
+	made, err := callLimitedKeeping(ctx, b.limit, b.agent.Name, b.pool, func(ctx context.Context) (V, error) { return compute(ctx, prompt) })
 	if _, draftErr := draft.Close(); err == nil {
 		err = draftErr
 	}

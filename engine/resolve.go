@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -158,12 +159,19 @@ func (r *toolResolver) resolveAgent(row *session.Call, part *session.Part, finis
 // once. If a policy fails, the call needs approval. written is what hooks wrote in the
 // step so far.
 func (r *toolResolver) requireApprovals(ctx context.Context, key string, f *flight, written session.Writes) {
+	hung := map[string]error{} // by tool: policies that have not returned in time; the calls of a reply may be many
 	for _, c := range f.calls {
 		tool := r.tool(c.Tool)
 		if tool == nil || tool.Approval == nil || c.Kind != session.CallServer || c.Rejected != nil {
 			continue
 		}
-		needed, err := r.needsApproval(ctx, key, tool, c, written)
+		needed, err := false, hung[c.Tool]
+		if err == nil {
+			needed, err = r.needsApproval(ctx, key, tool, c, written)
+		}
+		if errors.Is(err, usercode.ErrTimeout) {
+			hung[c.Tool] = err
+		}
 		if err != nil {
 			r.log.WarnContext(ctx, "approval_gate.failed", r.attrs("tool", c.Tool, "error", err, "effect", "the call requires approval")...)
 		}
@@ -174,19 +182,21 @@ func (r *toolResolver) requireApprovals(ctx context.Context, key string, f *flig
 }
 
 func (r *toolResolver) needsApproval(ctx context.Context, key string, tool *helix.Tool, c *call, written session.Writes) (bool, error) {
-	if limit := callTimeout(tool); limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, usercode.ErrTimeout)
-		defer cancel()
+	limit := r.limit.limit
+	if ofTool := callTimeout(tool); ofTool > 0 {
+		limit = ofTool
 	}
 	draft := r.draft(written)
 	handle := &helix.Call{ID: c.ID, Tool: c.Tool, Input: c.part.Input}
 	r.scope(&handle.Scope, key, draft)
-	needed, err := usercode.Call(ctx, r.pool, func() (bool, error) { return tool.Approval(ctx, handle, c.part.Input) })
+	needed, err := callShorter(ctx, r.limit, limit, r.agent.Name, r.pool, func(ctx context.Context) (bool, error) {
+		needed, err := tool.Approval(ctx, handle, c.part.Input)
+		if err == nil {
+			err = context.Cause(ctx) // an answer that comes after the limit does not count
+		}
+		return needed, err
+	})
 	_, _ = draft.Close() // a policy decides and changes nothing
-	if err == nil {
-		err = context.Cause(ctx) // an answer that comes after the limit does not count
-	}
 	return needed, err
 }
 

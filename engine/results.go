@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
-	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -220,7 +219,7 @@ func (t *turn) stopWhen(ctx context.Context, key string, f *flight, written []se
 	draft := t.draft(written...)
 	step := &helix.Step{Reply: f.reply, Results: f.results()}
 	t.scope(&step.Scope, key, draft)
-	stop, err := usercode.Call(ctx, t.pool, func() (bool, error) { return t.agent.StopWhen(ctx, step) })
+	stop, err := callLimited(ctx, t.h.hookLimit, t.agent.Name, t.pool, func(ctx context.Context) (bool, error) { return t.agent.StopWhen(ctx, step) })
 	if _, draftErr := draft.Close(); err == nil {
 		err = draftErr
 	}

@@ -4,16 +4,11 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/helixagents/helix"
-	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/internal/access"
 	"github.com/helixagents/helix/session"
 )
-
-// approverLimit is how long an Approver may take.
-const approverLimit = 30 * time.Second
 
 // submission is an answer that is being submitted. It belongs to the goroutine that
 // submits it.
@@ -75,7 +70,7 @@ func (h *Handler) Submit(ctx context.Context, key session.Key, answer helix.Subm
 
 func (s *submission) logRefusal(ctx context.Context, err error) {
 	s.h.log.WarnContext(ctx, "client_tool.validation_failed",
-		"tenant", s.owner.Tenant, "session", s.owner.ID, "call", s.answer.CallID, "by", s.answer.Response.By, "error", err)
+		"tenant", s.owner.Tenant, "session", s.owner.ID, "agent", s.owner.Agent, "call", s.answer.CallID, "by", s.answer.Response.By, "error", err)
 }
 
 // route finds the session that made the call, and the call's entry, starting at the
@@ -147,7 +142,7 @@ func (s *submission) mayAnswer(ctx context.Context) (*helix.Submitted, error) {
 	if answer.By.Tenant == "" {
 		answer.By.Tenant = s.owner.Tenant
 	}
-	_, err = usercode.CallOnce(ctx, approverLimit, func(ctx context.Context) (struct{}, error) {
+	_, err = callLimitedOnce(ctx, s.h.hookLimit, s.owner.Agent, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, approver(ctx, answer)
 	})
 	if err != nil {

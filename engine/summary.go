@@ -369,8 +369,7 @@ func (w *summariser) once(ctx context.Context, model llm.Model, given *llm.Reque
 	if err != nil {
 		return "", err
 	}
-	t.hooks.afterModel(ctx, w.key, helix.AfterLLMCallEvent{Response: response, Took: took, Summary: true})
-	return summaryOf(response)
+	return summaryOf(t.hooks.afterModel(ctx, w.key, helix.AfterLLMCallEvent{Response: response, Took: took, Summary: true}))
 }
 
 // summaryOf is the text of a reply that is a whole summary.

@@ -206,7 +206,7 @@ func (t *turn) lastMessage() *session.Message {
 func (t *turn) attrs(more ...any) []any {
 	return append([]any{
 		slog.String("tenant", t.key.Tenant), slog.String("session", t.key.ID),
-		slog.String("run", t.run.ID), slog.Int("step", t.current()),
+		slog.String("run", t.run.ID), slog.String("agent", t.agent.Name), slog.Int("step", t.current()),
 	}, more...)
 }
 

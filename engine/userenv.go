@@ -17,6 +17,8 @@ import (
 // userEnv is what the parts of a turn need that call user code. It never changes.
 type userEnv struct {
 	pool  *usercode.Pool
+	limit *hookLimit // of hooks and of the functions of the agent's definition
+	agent string
 	log   *slog.Logger
 	attrs func(more ...any) []any // the log attributes of the turn
 	// scope fills in what user code sees of the turn.
@@ -25,7 +27,7 @@ type userEnv struct {
 }
 
 func (t *turn) userEnv() userEnv {
-	return userEnv{pool: t.pool, log: t.h.log, attrs: t.attrs, scope: t.scope, draft: t.draft}
+	return userEnv{pool: t.pool, limit: t.h.hookLimit, agent: t.agent.Name, log: t.h.log, attrs: t.attrs, scope: t.scope, draft: t.draft}
 }
 
 // draft returns a draft of the committed custom state and the writes on top of it.
@@ -86,10 +88,16 @@ func (e *env) Emit(name string, data json.RawMessage) {
 }
 
 func (e *env) EmitOwn(name string, data json.RawMessage) {
+	if e.draft.Closed() { // the call is over, and its code still runs
+		return
+	}
 	e.t.out.Emit(stream.Chunk{Kind: stream.Custom, Step: e.step, Name: name, Data: data})
 }
 
 func (e *env) RecordUsage(name string, amount float64, data json.RawMessage) {
+	if e.draft.Closed() {
+		return
+	}
 	e.t.usage.record(context.Background(), e.step, usage.Entry{
 		ID: e.t.usage.uniqueID(e.t.underLease(e.key + "/" + name)), Kind: usage.Custom, Source: name, Amount: amount, Data: data, Success: true,
 	})

@@ -3,7 +3,7 @@ package session
 // Cleanup is the result of a clean-up of expired sessions.
 type Cleanup struct {
 	// Detected counts the expired sessions that were found. Marked counts those that
-	// were failed as expired, AlreadyTerminal those that had ended in the meantime,
+	// were failed as expired, AlreadyTerminal those that had ended or were used in the meantime,
 	// and Running those that were skipped because of a run.
 	Detected        int `json:"detected"`
 	Marked          int `json:"marked"`

@@ -212,7 +212,8 @@ type Manager interface {
 	// [session.ErrStale], a closed stream [session.ErrStreamClosed]; a batch that the
 	// stream already has succeeds nevertheless. Within an epoch a producer's numbers
 	// have no gaps, otherwise the batch is [session.ErrInvalid]; an epoch may begin
-	// with any number.
+	// with any number. Once Wait has returned, the caller may use the slice of chunks
+	// again: the manager keeps no reference to it, also not for readers.
 	Append(ctx context.Context, id string, batch Batch) (Append, error)
 	// Read yields the chunks after sequence from (0 is the start), then new ones as
 	// they are written, until a terminal frame, an error, or the end of ctx. If the

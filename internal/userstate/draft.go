@@ -38,6 +38,13 @@ func (d *Draft) Close() (session.Writes, error) {
 	return session.Compose(session.Writes{Ops: d.ops}), d.err
 }
 
+// Closed reports whether the draft is closed.
+func (d *Draft) Closed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.closed
+}
+
 // Decode decodes the state with the draft's changes into out, a pointer.
 func (d *Draft) Decode(out any) error {
 	d.mu.Lock()

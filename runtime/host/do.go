@@ -203,7 +203,7 @@ func (h *Host) takeOver(caller context.Context, start Start, asked time.Duration
 	due := session.Due{Key: start.Key(), Agent: state.Agent, RunID: run.ID, Runtime: run.Runtime, Requires: run.Requires, Lease: state.Lease}
 	switch {
 	case run.Status.Ended():
-		h.finishClose(ctx, due)
+		h.finishClose(ctx, nil, due)
 		return Takeover{End: &machine.Outcome{Status: run.Status}}, nil
 	case state.CurrentRunID != run.ID || run.Runtime != h.cfg.Name || state.RootID != "":
 		return lost, nil

@@ -57,6 +57,8 @@ func (c *Config) check() error {
 		return session.Invalid("Heartbeat", "%s must be positive and at most half of LeaseTTL %s", c.Heartbeat, c.LeaseTTL)
 	case c.Sweep < 0:
 		return session.Invalid("Sweep", "%s is negative", c.Sweep)
+	case c.HookTimeout < 0:
+		return session.Invalid("HookTimeout", "%s is negative", c.HookTimeout)
 	case c.RemotePatience < 0:
 		return session.Invalid("RemotePatience", "%s is negative", c.RemotePatience)
 	}
@@ -103,12 +105,11 @@ type Host struct {
 	rounds     int64            // rounds of renewals that have begun
 	changed    *sync.Cond       // an effect has ended, or a run has been opened
 
-	judging    sync.Mutex // guards the fields up to wanted
-	judge      *judge
-	recovering time.Time            // since when lost runs are being recovered; zero if they are not
-	shared     time.Time            // since when others may recover runs, too, because this process could not recover one
-	tried      map[string]try       // by run id: when this process last tried to recover it
-	wanted     map[session.Key]want // leases that a workflow engine asks for
+	judging sync.Mutex // guards the fields up to wanted
+	judge   *judge
+	shared  time.Time            // since when others may recover runs, too, because this process could not recover one
+	tried   map[string]try       // by run id: when this process last tried to recover it
+	wanted  map[session.Key]want // leases that a workflow engine asks for
 
 	recoverer string        // this process as the owner of the lock for recovering runs
 	features  string        // identifies the set of features that runs may require here
@@ -117,7 +118,11 @@ type Host struct {
 	wg            sync.WaitGroup     // turns, openings and work in flight, for Shutdown
 	stop          context.CancelFunc // ends the background loops
 	loops         sync.WaitGroup
+	wakes         *announced              // for sessions of which this process has heard
 	stops         chan session.Wake       // stop requests to be sent to remote agents
+	sweeping      *workers                // what sweeps have found
+	recoveries    *workers                // of lost runs
+	suspects      *workers                // of runs that were lost more than once, one after the other
 	sweptTo       map[string]*session.Due // by list: what the last sweep saw last, if it has not seen all; of the goroutine that sweeps
 	refusedSweeps int                     // in a row, which were left to other processes; of the goroutine that sweeps
 	checkSlots    chan struct{}           // limits concurrent calls of Driver.EnsureDriven
@@ -135,10 +140,11 @@ func New(cfg Config, driver Driver) (*Host, error) {
 	}
 	h := &Host{
 		cfg: cfg, driver: driver, log: cfg.Logger, turns: map[string]*Turn{}, children: map[string]*Turn{},
-		opening: map[string]bool{}, inFlight: map[string]*work{}, stops: make(chan session.Wake, sweepPage), sweptTo: map[string]*session.Due{},
+		opening: map[string]bool{}, inFlight: map[string]*work{}, wakes: &announced{ready: make(chan struct{}, 1)}, stops: make(chan session.Wake, sweepPage), sweptTo: map[string]*session.Due{},
 		checkSlots: make(chan struct{}, maxChecks), renewals: make(chan struct{}, maxRenewals), intake: newIntake(),
 		judge: newJudge(cfg.LeaseTTL), recoverer: session.NewOwner(cfg.Name), features: featureSet(cfg.Features), lost: make(chan struct{}, 1), tried: map[string]try{}, wanted: map[session.Key]want{},
 	}
+	h.sweeping, h.recoveries, h.suspects = newWorkers(sweepers, h.log), newWorkers(recoverers, h.log), newWorkers(1, h.log)
 	h.changed = sync.NewCond(&h.mu)
 	var err error
 	if h.tasks, err = h.newTasks(cfg.Tasks); err != nil {
@@ -148,7 +154,7 @@ func New(cfg Config, driver Driver) (*Host, error) {
 		Backend: cfg.Backend, Runtime: cfg.Name, LeaseTTL: cfg.LeaseTTL, Hooks: cfg.Hooks, Usage: cfg.Usage, Observers: cfg.Observers,
 		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, Features: cfg.Features, MaxResult: cfg.MaxResult,
 		MaxArguments: cfg.MaxArguments, MaxSession: cfg.MaxSession,
-		MaxChunks: cfg.MaxChunks, RemotePatience: cfg.RemotePatience, NotifyStop: h.notifyStop, Abort: h.abortRun,
+		MaxChunks: cfg.MaxChunks, HookTimeout: cfg.HookTimeout, RemotePatience: cfg.RemotePatience, NotifyStop: h.notifyStop, Abort: h.abortRun,
 		Resume: h.resumeRun, Retry: h.retryRun, TasksAdded: h.tasks.notify, TrimStreams: cfg.Tasks.TrimStreams, CleanCalls: cfg.Tasks.CleanCalls, Logger: cfg.Logger,
 	})
 	if err := h.Register(cfg.Agents...); err != nil {
@@ -265,10 +271,15 @@ func (h *Host) Shutdown(ctx context.Context) (err error) {
 	if h.stop != nil { // Start was called
 		h.stop()
 	}
+	for _, w := range h.workers() {
+		w.close()
+	}
 	h.loops.Wait()
 	h.tasks.shutdown(ctx, grace)
 	return err
 }
+
+func (h *Host) workers() []*workers { return []*workers{h.sweeping, h.recoveries, h.suspects} }
 
 // CloseNow implements Close of a runtime: it calls shutdown with a context that has
 // ended, which hands all turns over at once.
@@ -292,6 +303,9 @@ func (h *Host) handOver() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.handedOver = true
+	for _, w := range h.workers() {
+		w.cancel()
+	}
 	for _, t := range h.turns {
 		t.cancel(errClosing)
 		h.cutShort = true

@@ -29,9 +29,7 @@ func (h *Host) recoverRuns(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		h.noteRecovery(time.Now())
 		h.recoverLost(ctx)
-		h.noteRecovery(time.Time{})
 	}
 }
 
@@ -39,24 +37,12 @@ func (h *Host) recoverRuns(ctx context.Context) {
 // several are admitted at once.
 const againPause = 50 * time.Millisecond
 
-// noteRecovery notes when this process began to recover runs, or that it does not.
-func (h *Host) noteRecovery(began time.Time) {
-	h.judging.Lock()
-	h.recovering = began
-	h.judging.Unlock()
-}
-
-// recoveryHangs reports whether this process has not come to the end of recovering for so
-// long that others should try: perhaps a factory of an agent does not return.
-func (h *Host) recoveryHangs() bool {
-	h.judging.Lock()
-	defer h.judging.Unlock()
-	return !h.recovering.IsZero() && time.Since(h.recovering) > 2*h.recoveryTTL()
-}
-
 // sharesRecovery reports whether others should try, too, because this process has just failed
-// to recover a run: it does not ask for the lock then.
+// to recover a run, or takes long to: it does not ask for the lock then.
 func (h *Host) sharesRecovery() bool {
+	if max(h.recoveries.longest(), h.suspects.longest()) > 2*h.recoveryTTL() { // perhaps a factory of an agent does not return
+		h.shareRecovery()
+	}
 	h.judging.Lock()
 	defer h.judging.Unlock()
 	return !h.shared.IsZero() && time.Since(h.shared) < part(sharePart, h.recoveryTTL())
@@ -98,15 +84,14 @@ func (h *Host) recoverLost(ctx context.Context) {
 		times int
 	}
 	var (
-		mu      sync.Mutex // guards again
-		again   []lostBefore
-		working sync.WaitGroup
-		slots   = make(chan struct{}, recoverers)
+		mu    sync.Mutex // guards again
+		again []lostBefore
+		jobs  = h.recoveries.newBatch("lost runs")
 	)
 	h.forgetTries()
 	for _, due := range h.lostRuns() {
 		if !h.mayRecover(due) {
-			h.endUnclaimed(ctx, due)
+			jobs.begin(ctx, due.RunID, due.Agent, func(ctx context.Context, _ *job) { h.endUnclaimed(ctx, due) })
 			continue
 		}
 		if h.intake.full(false) {
@@ -115,9 +100,7 @@ func (h *Host) recoverLost(ctx context.Context) {
 		if h.isTried(due.RunID) { // its turn may wait in a queue
 			continue
 		}
-		slots <- struct{}{}
-		working.Go(func() {
-			defer func() { <-slots }()
+		jobs.begin(ctx, due.RunID, due.Agent, func(ctx context.Context, _ *job) {
 			loss, err := h.handler.Lost(ctx, due)
 			switch {
 			case err != nil:
@@ -131,14 +114,19 @@ func (h *Host) recoverLost(ctx context.Context) {
 			}
 		})
 	}
-	working.Wait()
-	slices.SortStableFunc(again, func(a, b lostBefore) int { return cmp.Compare(a.times, b.times) })
-	for _, l := range again {
+	jobs.wait()
+	mu.Lock()
+	suspects := slices.Clone(again) // jobs that take long may still add to it: the next time
+	mu.Unlock()
+	slices.SortStableFunc(suspects, func(a, b lostBefore) int { return cmp.Compare(a.times, b.times) })
+	jobs = h.suspects.newBatch("runs lost before")
+	for _, l := range suspects {
 		if h.intake.full(true) {
 			h.shareRecovery() // another process may have room for it
 			return
 		}
-		h.recoverRun(ctx, l.Due)
+		jobs.begin(ctx, l.RunID, l.Agent, func(ctx context.Context, _ *job) { h.recoverRun(ctx, l.Due) })
+		jobs.wait()
 	}
 }
 

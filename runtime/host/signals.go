@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -32,7 +33,6 @@ const (
 func (h *Host) listen(ctx context.Context) {
 	stops := make(chan session.Signal, maxSignals)
 	lost := make(chan struct{}, 1)
-	wakes := &announced{ready: make(chan struct{}, 1)}
 	stop := h.cfg.Backend.Signals(func(signal session.Signal) {
 		switch {
 		case signal == session.Signal{}:
@@ -46,13 +46,13 @@ func (h *Host) listen(ctx context.Context) {
 			default:
 			}
 		default:
-			wakes.add(signal.Key)
+			h.wakes.add(signal.Key)
 		}
 	})
 	for range stopReaders {
 		h.loops.Go(func() { h.noticeStops(ctx, stops) })
 	}
-	h.loops.Go(func() { h.deliverWakes(ctx, wakes) })
+	h.loops.Go(func() { h.deliverWakes(ctx, h.wakes) })
 	h.loops.Go(func() {
 		defer stop()
 		h.makeUp(ctx, lost)
@@ -66,7 +66,7 @@ func (h *Host) makeUp(ctx context.Context, lost <-chan struct{}) {
 		case <-lost:
 			h.beginRenewal(ctx)
 			if !h.isClosing() {
-				h.sweepWakes(ctx)
+				h.sweepWakes(ctx, always)
 			}
 		case <-ctx.Done():
 			return
@@ -145,14 +145,23 @@ func (h *Host) deliverWakes(ctx context.Context, wakes *announced) {
 }
 
 // deliverAnnounced delivers the wakes of some sessions. It returns those sessions whose
-// wakes have to be delivered again, because what they announce has not arrived.
+// wakes have to be delivered again, because what they announce has not arrived, or something
+// else is done for the session.
 func (h *Host) deliverAnnounced(ctx context.Context, sessions map[session.Key]bool) (early map[session.Key]bool) {
+	var mu sync.Mutex // guards early
 	early = map[session.Key]bool{}
-	h.eachWake(ctx, &session.Wake{At: time.Now().Add(-wakeAge)}, always, func(wake session.Wake) {
-		key := session.Key{Tenant: wake.Tenant, ID: wake.SessionID}
-		if sessions[key] && h.deliver(ctx, wake) {
-			early[key] = true
+	announced := func(key session.Key) bool { return sessions[key] }
+	again := func(key session.Key) {
+		mu.Lock()
+		defer mu.Unlock()
+		early[key] = true
+	}
+	h.eachWake(ctx, &session.Wake{At: time.Now().Add(-wakeAge)}, always, announced, func(ctx context.Context, j *job, wake session.Wake) {
+		if h.deliver(ctx, j, wake) {
+			again(session.Key{Tenant: wake.Tenant, ID: wake.SessionID})
 		}
-	})
-	return early
+	}, again)
+	mu.Lock()
+	defer mu.Unlock()
+	return maps.Clone(early) // those that take long may still write into it
 }

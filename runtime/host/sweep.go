@@ -24,7 +24,7 @@ func (h *Host) sweep(ctx context.Context, mine func() bool) {
 	h.each(ctx, "unclosed streams", sessions.PendingCloses, h.handler.Agents(), mine, h.finishClose)
 	h.each(ctx, "deadlines", sessions.DueDeadlines, nil, mine, h.expireCall) // an agent that is called need not be registered
 	h.each(ctx, "expired sessions", sessions.ExpiredSessions, h.handler.Agents(), mine, h.expireSession)
-	h.eachWake(ctx, nil, mine, func(wake session.Wake) { h.deliver(ctx, wake) })
+	h.sweepWakes(ctx, mine)
 }
 
 // sweeps sweeps at once, so that what the process before this one has left need not wait,
@@ -122,15 +122,17 @@ func (h *Host) isClosing() bool {
 
 // each calls do for what list returns of the given agents, or of all if that is nil, page
 // by page, if mine says that this process handles it. What is for another process stays on
-// the list, so a sweep that has not seen all of it is continued by the next one. Only the
-// goroutine that sweeps calls it.
+// the list, so a sweep that has not seen all of it is continued by the next one. It does not
+// wait for calls that take long. Only the goroutine that sweeps calls it.
 func (h *Host) each(
 	ctx context.Context, what string, list func(context.Context, session.SweepRequest) ([]session.Due, error), agents []string,
-	mine func() bool, do func(context.Context, session.Due),
+	mine func() bool, do func(context.Context, *job, session.Due),
 ) {
 	request := session.SweepRequest{Limit: sweepPage, Agents: agents, After: h.sweptTo[what]}
 	defer func() { h.sweptTo[what] = request.After }()
 	continued := request.After != nil
+	jobs := h.sweeping.newBatch(what)
+	defer jobs.wait()
 	for range sweepPages {
 		page, err := list(ctx, request)
 		if err != nil {
@@ -141,7 +143,7 @@ func (h *Host) each(
 			return
 		}
 		for _, due := range page {
-			do(ctx, due)
+			jobs.begin(ctx, jobKey(due.Key), due.Agent, func(ctx context.Context, j *job) { do(ctx, j, due) })
 		}
 		switch {
 		case len(page) == sweepPage:
@@ -155,9 +157,13 @@ func (h *Host) each(
 	}
 }
 
+// jobKey is the key of jobs on a session: what sweeps have found of one is done one after the
+// other.
+func jobKey(key session.Key) string { return key.Tenant + " " + key.ID }
+
 // finishClose closes the stream of a run that ended without closing it, unless this
 // process drives the run and is about to.
-func (h *Host) finishClose(ctx context.Context, due session.Due) {
+func (h *Host) finishClose(ctx context.Context, _ *job, due session.Due) {
 	if !h.knows(due.Agent, due.Requires) || h.drives(due.RunID) {
 		return // a process that knows the agent also calls its hooks
 	}

@@ -3,7 +3,10 @@ package host
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
+	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +19,8 @@ import (
 func TestSweepIsContinued(t *testing.T) {
 	t.Parallel()
 	const all = sweepPages*sweepPage + sweepPage + 10
-	h := &Host{sweptTo: map[string]*session.Due{}}
+	h := &Host{sweptTo: map[string]*session.Due{}, sweeping: newWorkers(sweepers, slog.New(slog.DiscardHandler))}
+	t.Cleanup(h.sweeping.close)
 	var asked [][]string
 	list := func(_ context.Context, request session.SweepRequest) (page []session.Due, err error) {
 		asked = append(asked, request.Agents)
@@ -25,13 +29,16 @@ func TestSweepIsContinued(t *testing.T) {
 			from = int(request.After.At.Unix()) + 1
 		}
 		for i := from; i < min(all, from+request.Limit); i++ {
-			page = append(page, session.Due{At: time.Unix(int64(i), 0)})
+			page = append(page, session.Due{Key: session.Key{ID: strconv.Itoa(i)}, At: time.Unix(int64(i), 0)})
 		}
 		return page, nil
 	}
+	var mu sync.Mutex // guards what jobs count
 	seen := map[int64]int{}
 	sweep := func() (n int) {
-		h.each(t.Context(), "things", list, []string{"cook"}, always, func(_ context.Context, due session.Due) {
+		h.each(t.Context(), "things", list, []string{"cook"}, always, func(_ context.Context, _ *job, due session.Due) {
+			mu.Lock()
+			defer mu.Unlock()
 			seen[due.At.Unix()]++
 			n++
 		})
@@ -54,7 +61,7 @@ func TestSweepIsContinued(t *testing.T) {
 	few := 0
 	one := func(context.Context, session.SweepRequest) ([]session.Due, error) { return make([]session.Due, 1), nil }
 	for range 3 {
-		h.each(t.Context(), "few", one, nil, always, func(context.Context, session.Due) { few++ })
+		h.each(t.Context(), "few", one, nil, always, func(context.Context, *job, session.Due) { few++ })
 	}
 	if few != 3 {
 		t.Errorf("three sweeps of one thing saw it %d times", few)
@@ -62,11 +69,11 @@ func TestSweepIsContinued(t *testing.T) {
 	asks := 0
 	not := func() bool { asks++; return false }
 	none := func(context.Context, session.SweepRequest) ([]session.Due, error) { return nil, nil }
-	h.each(t.Context(), "nothing", none, nil, not, func(context.Context, session.Due) { few++ })
+	h.each(t.Context(), "nothing", none, nil, not, func(context.Context, *job, session.Due) { few++ })
 	if asks != 0 {
 		t.Error("a sweep that finds nothing asks whether it is its turn")
 	}
-	h.each(t.Context(), "few", one, nil, not, func(context.Context, session.Due) { few++ })
+	h.each(t.Context(), "few", one, nil, not, func(context.Context, *job, session.Due) { few++ })
 	if asks != 1 || few != 3 {
 		t.Errorf("a sweep whose turn it is not has asked %d times, and handled %d", asks, few-3)
 	}

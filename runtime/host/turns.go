@@ -79,7 +79,8 @@ func (h *Host) hold(opened *engine.Opened) *Turn {
 
 // Finish records that this process no longer works on a turn. The driver passes the
 // turn's end, or nil if the turn was lost or released before its end. What follows from
-// the end, such as waking the session that waits for it, is done before Finish returns.
+// the end, such as waking the session that waits for it, is done before Finish returns,
+// or begun if a hook or a factory takes long.
 func (h *Host) Finish(turn *Turn, end *machine.Outcome) {
 	turn.ended.Do(func() {
 		h.mu.Lock()
@@ -158,7 +159,7 @@ func (h *Host) after(key session.Key, end *machine.Outcome) {
 		}
 	}
 	if end.Wake || end.StopUndelivered {
-		h.sweepWakes(ctx)
+		h.sweepWakes(ctx, always)
 	}
 }
 
@@ -166,7 +167,7 @@ func (h *Host) after(key session.Key, end *machine.Outcome) {
 // each turn that [Host.OpenChild] returned and that is not Detached.
 func (h *Host) FinishChild(ctx context.Context, end *machine.Outcome) {
 	if end.StopUndelivered {
-		h.sweepWakes(ctx)
+		h.sweepWakes(ctx, always)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"iter"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -12,8 +13,13 @@ import (
 )
 
 // expireCall continues a session in which a call has waited until its deadline.
-func (h *Host) expireCall(ctx context.Context, due session.Due) {
+func (h *Host) expireCall(ctx context.Context, j *job, due session.Due) {
 	head, err := h.handler.Head(ctx, due.Key)
+	if err == nil && *head != due.Key {
+		if agent, ours := h.agentOf(ctx, *head); !ours || !j.setAgent(agent) {
+			return
+		}
+	}
 	if err == nil {
 		_, err = h.continueSession(ctx, *head)
 	}
@@ -23,7 +29,7 @@ func (h *Host) expireCall(ctx context.Context, due session.Due) {
 }
 
 // expireSession fails a session that has expired.
-func (h *Host) expireSession(ctx context.Context, due session.Due) {
+func (h *Host) expireSession(ctx context.Context, _ *job, due session.Due) {
 	if !h.knows(due.Agent, due.Requires) {
 		return
 	}
@@ -33,15 +39,22 @@ func (h *Host) expireSession(ctx context.Context, due session.Due) {
 	}
 }
 
-// sweepWakes delivers the wakes that are due.
-func (h *Host) sweepWakes(ctx context.Context) {
-	h.eachWake(ctx, nil, always, func(wake session.Wake) { h.deliver(ctx, wake) })
+// sweepWakes delivers the wakes that are due, if mine says that this process handles them.
+func (h *Host) sweepWakes(ctx context.Context, mine func() bool) {
+	all := func(session.Key) bool { return true }
+	h.eachWake(ctx, nil, mine, all, func(ctx context.Context, j *job, wake session.Wake) { h.deliver(ctx, j, wake) }, h.wakes.add)
 }
 
-// eachWake calls do for each wake after the given one, if mine says that this process handles
-// it.
-func (h *Host) eachWake(ctx context.Context, after *session.Wake, mine func() bool, do func(session.Wake)) {
+// eachWake calls do for each wake after the given one that is for a wanted session, one after
+// the other for each session, if mine says that this process handles them. It does not wait
+// for calls that take long. For a session that something else is done for, it calls later.
+func (h *Host) eachWake(
+	ctx context.Context, after *session.Wake, mine func() bool,
+	wanted func(session.Key) bool, do func(context.Context, *job, session.Wake), later func(session.Key),
+) {
 	request := session.WakeRequest{Limit: sweepPage, After: after}
+	jobs := h.sweeping.newBatch("wakes")
+	defer jobs.wait()
 	for range sweepPages {
 		page, err := h.cfg.Backend.Sessions().Wakes(ctx, request)
 		if err != nil {
@@ -51,8 +64,18 @@ func (h *Host) eachWake(ctx context.Context, after *session.Wake, mine func() bo
 		if len(page) > 0 && !mine() {
 			return
 		}
-		for _, wake := range page {
-			do(wake)
+		for key, wakes := range groupWakes(page) {
+			if !wanted(key) {
+				continue
+			}
+			at := jobs.begin(ctx, jobKey(key), "", func(ctx context.Context, j *job) {
+				for _, wake := range wakes {
+					do(ctx, j, wake)
+				}
+			})
+			if at == busy {
+				later(key)
+			}
 		}
 		if len(page) < sweepPage {
 			return
@@ -61,12 +84,35 @@ func (h *Host) eachWake(ctx context.Context, after *session.Wake, mine func() bo
 	}
 }
 
-// deliver delivers a wake, if the agent of the session that it is for is registered here.
-// It reports whether what the wake announces has not arrived.
-func (h *Host) deliver(ctx context.Context, wake session.Wake) (early bool) {
+// groupWakes returns wakes by the sessions that they are for, in the order of the first of each.
+func groupWakes(wakes []session.Wake) iter.Seq2[session.Key, []session.Wake] {
+	var order []session.Key
+	groups := map[session.Key][]session.Wake{}
+	for _, wake := range wakes {
+		key := session.Key{Tenant: wake.Tenant, ID: wake.SessionID}
+		if groups[key] == nil {
+			order = append(order, key)
+		}
+		groups[key] = append(groups[key], wake)
+	}
+	return func(yield func(session.Key, []session.Wake) bool) {
+		for _, key := range order {
+			if !yield(key, groups[key]) {
+				return
+			}
+		}
+	}
+}
+
+// deliver delivers a wake, if the agent of the session that it is for is registered here and
+// too many jobs of that agent are not slow. It reports whether what the wake announces has not
+// arrived.
+func (h *Host) deliver(ctx context.Context, j *job, wake session.Wake) (early bool) {
 	key, err := h.handler.Head(ctx, session.Key{Tenant: wake.Tenant, ID: wake.SessionID})
-	if err == nil && !h.ours(ctx, *key) {
-		return false
+	if err == nil {
+		if agent, ours := h.agentOf(ctx, *key); !ours || !j.setAgent(agent) {
+			return false
+		}
 	}
 	if err == nil || errors.Is(err, session.ErrNotFound) {
 		key, err = h.handler.Deliver(ctx, wake)
@@ -126,10 +172,13 @@ const (
 // wakePatience is how long a wake is kept that arrived before what it announces.
 const wakePatience = time.Minute
 
-// ours reports whether this process can work on a session.
-func (h *Host) ours(ctx context.Context, key session.Key) bool {
+// agentOf returns the agent of a session and reports whether this process can work on it.
+func (h *Host) agentOf(ctx context.Context, key session.Key) (agent string, ours bool) {
 	state, err := h.cfg.Backend.Sessions().Tenant(key.Tenant).Load(ctx, key.ID)
-	return err == nil && h.knows(state.Agent, state.Requires)
+	if err != nil {
+		return "", false
+	}
+	return state.Agent, h.knows(state.Agent, state.Requires)
 }
 
 // continueSession resumes a session that waits, or starts a run of a companion that was

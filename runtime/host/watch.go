@@ -205,7 +205,7 @@ func (o *oldLeases) noteRead(page []session.Due, found bool, turn time.Duration)
 // this process must not recover any more. Otherwise it expires, when nothing is left to
 // recover or the process has died.
 func (h *Host) acquireRecovery(ctx context.Context, watch *leaseWatch) bool {
-	if h.isClosing() || h.intake.full(false) || h.recoveryHangs() {
+	if h.isClosing() || h.intake.full(false) {
 		h.releaseRecovery(ctx, watch)
 		return false
 	}

@@ -2,6 +2,7 @@ package runtimetest
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -15,6 +16,9 @@ func lifetimeScenarios() []Scenario {
 	return []Scenario{
 		{"expiry of a session in use", "an old session that is in use does not expire; it does when it has waited for its time to live", lifetimeInUse},
 		{"expiry is moved", "the expiry that a turn is given moves that of its session", lifetimeMoved},
+		{"answered before the expiry", "an answer is a use: a session that was answered at the last moment can be resumed for as long again, also after a crash", lifetimeAnswered},
+		{"answered below", "an answer to a sub-agent is a use of its root", lifetimeAnsweredBelow},
+		{"answered and running", "a session whose expiry passes while a run uses an answer does not expire", lifetimeAnsweredRunning},
 		{"expiry is seen", "run, session, stream, hooks and one error log line report that a session has expired, and it can be retried", lifetimeSeen},
 		{"paused orphan", "a session that was paused while its run was orphaned is resumed: the run continues", lifetimePausedOrphan},
 		{"paused after its end", "resuming a session that was paused after its run had ended lifts the pause, and asks no model", lifetimePausedEnded},
@@ -74,6 +78,76 @@ func lifetimeMoved(s *Stage) {
 	// What has passed was for the time in which nobody used the session.
 	s.ended(say("Once more!", time.Time{}), helix.Completed)
 	s.same(s.load("s-1").ExpiresAt.IsZero(), true, "the expiry is removed")
+}
+
+func lifetimeAnswered(s *Stage) {
+	var ran tally
+	s.answerLate(waitingAgent(guarded(&ran, "pay")))
+	s.same(ran.of("pay"), 1, "payments")
+}
+
+func lifetimeAnsweredBelow(s *Stage) {
+	var ran tally
+	s.answerLate(treeOf(guarded(&ran, "pay")))
+	s.same(ran.of("pay"), 1, "payments")
+}
+
+// answerLate begins two sessions, approves the call that each waits for shortly before they
+// expire, and kills the process. After the expiry, one is resumed in another process. The other
+// one expires when it has waited for as long again.
+func (s *Stage) answerLate(agent *helix.Agent) {
+	s.Helper()
+	agent.SessionExpiry = s.pace(lives)
+	now := func() time.Time {
+		now, err := s.store().Now(s.ctx())
+		s.ok(err, "now")
+		return now
+	}
+	x := s.mortal(agent)
+	x.(*process).faults.noSweep.Store(true)
+	resumed := s.waiting(s.waitsOn(x, agent, "s-1"), "pay")
+	left := s.waiting(s.waitsOn(x, agent, "s-2"), "pay")
+	expiry := s.load("s-1").ExpiresAt
+	s.until("the sessions are about to expire", func() bool { return now().After(expiry.Add(-agent.SessionExpiry / 4)) })
+	answered := now()
+	s.Submit(x, "s-1", approve(resumed.CallID, resumed.ApprovalID), helix.SubmitAccepted)
+	s.Submit(x, "s-2", approve(left.CallID, left.ApprovalID), helix.SubmitAccepted)
+	x.Kill()
+	y := s.StartOther(Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
+	s.until("the expiry is moved", func() bool { return s.load("s-1").ExpiresAt.After(expiry) })
+	s.completes(y, agent, "s-1")
+	s.becomes("s-2", session.Failed)
+	runs := s.runs("s-2")
+	if waited := runs[len(runs)-1].StartedAt.Sub(answered); waited < agent.SessionExpiry-lease/4 { // clocks may differ
+		s.Fatalf("the session waited for %s after the answer, and may for %s", waited, agent.SessionExpiry)
+	}
+}
+
+func lifetimeAnsweredRunning(s *Stage) {
+	g := s.newGate()
+	pay := blocking(g)
+	pay.Approval = helix.RequireApproval
+	agent := waitingAgent(pay)
+	x := s.Start(agent)
+	now, err := s.store().Now(s.ctx())
+	s.ok(err, "now")
+	expires := now.Add(s.pace(time.Second))
+	run := s.Execute(x, agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Hi!"), ExpiresAt: expires})
+	p := s.waiting(s.Result(run), "wait")
+	s.Submit(x, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
+	run = s.Resume(x, "s-1", helix.ResumeOptions{})
+	s.receive("the call is carried out", g.entered)
+	s.until("the expiry has passed", func() bool {
+		now, err := s.store().Now(s.ctx())
+		s.ok(err, "now")
+		return now.After(expires)
+	})
+	done, err := x.Cleanup(s.ctx(), "")
+	s.ok(err, "cleanup")
+	s.same(fmt.Sprint(done.Detected-done.Running, done.Marked, done.Errors), "0 0 []", "sessions that are cleaned up")
+	g.release()
+	s.ended(s.Result(run), helix.Completed)
+	s.same(s.hasLogged("msg=sweep.failed"), false, "a sweep has failed")
 }
 
 func lifetimeSeen(s *Stage) {

@@ -59,7 +59,7 @@ type faults struct {
 	// lost, and of the rest the answer. refused counts them.
 	noAppend atomic.Bool
 	refused  atomic.Int64
-	noSweep  atomic.Bool // no deadline and no expired lease is ever found
+	noSweep  atomic.Bool // nothing that is due and no expired lease is ever found
 	noStop   atomic.Bool // no run can be told to stop
 	deaf     atomic.Bool // nothing that is written elsewhere is announced
 	// taking, if set, is called before a run is taken over, started after one was started.
@@ -525,6 +525,30 @@ func (s *frailSessions) DueDeadlines(ctx context.Context, request session.SweepR
 		return nil, nil
 	}
 	return s.Store.DueDeadlines(ctx, request)
+}
+
+// ExpiredSessions implements [session.Sweeps].
+func (s *frailSessions) ExpiredSessions(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	if s.faults.noSweep.Load() {
+		return nil, nil
+	}
+	return s.Store.ExpiredSessions(ctx, request)
+}
+
+// PendingCloses implements [session.Sweeps].
+func (s *frailSessions) PendingCloses(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	if s.faults.noSweep.Load() {
+		return nil, nil
+	}
+	return s.Store.PendingCloses(ctx, request)
+}
+
+// Wakes implements [session.Sweeps].
+func (s *frailSessions) Wakes(ctx context.Context, request session.WakeRequest) ([]session.Wake, error) {
+	if s.faults.noSweep.Load() {
+		return nil, nil
+	}
+	return s.Store.Wakes(ctx, request)
 }
 
 // ExpiredLeases implements [session.Sweeps].

@@ -737,6 +737,12 @@ func recoverOnExecute(s *Stage) {
 // last commit.
 func (s *Stage) unclosed(agent *helix.Agent) helix.Run {
 	s.Helper()
+	return s.unclosedIn("s-1", agent)
+}
+
+// unclosedIn is unclosed for a session of any id.
+func (s *Stage) unclosedIn(id string, agent *helix.Agent) helix.Run {
+	s.Helper()
 	backend := s.newFrail(s.Backend)
 	died := make(chan struct{})
 	once := sync.OnceFunc(func() { close(died) })
@@ -747,10 +753,10 @@ func (s *Stage) unclosed(agent *helix.Agent) helix.Run {
 		}
 	}
 	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
-	run := s.Begin(x, agent, "s-1", "Hi!")
+	run := s.Begin(x, agent, id, "Hi!")
 	s.receive("the process dies", died)
 	x.Kill()
-	s.same(s.load("s-1").ClosePending, true, "ClosePending")
+	s.same(s.load(id).ClosePending, true, "ClosePending")
 	return run
 }
 

@@ -549,12 +549,19 @@ func (l *Log) String() string {
 // logged checks that a line of the log contains all words.
 func (s *Stage) logged(words ...string) {
 	s.Helper()
+	if !s.hasLogged(words...) {
+		s.Fatalf("no line of the log says %q", words)
+	}
+}
+
+// hasLogged reports whether a line of the log has all the words.
+func (s *Stage) hasLogged(words ...string) bool {
 	for line := range strings.Lines(s.Log.String()) {
 		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
-			return
+			return true
 		}
 	}
-	s.Fatalf("no line of the log says %q", words)
+	return false
 }
 
 // newAgent is the agent of most scenarios.

@@ -87,7 +87,11 @@ var timed = map[string]bool{
 	"context/hanging":                                       true,
 	"context/overflow in vain":                              true,
 	"extensions/tasks of an expired session":                true,
+	"hangs/sweeps":                                          true,
 	"lifetime/abandoned calls reported":                     true,
+	"lifetime/answered before the expiry":                   true,
+	"lifetime/answered and running":                         true,
+	"lifetime/answered below":                               true,
 	"lifetime/expiry is seen":                               true,
 	"lifetime/expiry of a session in use":                   true,
 	"lifetime/renewal at the end":                           true,
@@ -170,6 +174,7 @@ func Groups() []Group {
 		{"views", viewScenarios()},
 		{"context", contextScenarios()},
 		{"skills", skillScenarios()},
+		{"hangs", hangScenarios()},
 	}
 }
 

@@ -203,7 +203,8 @@ LIMIT 1`
 
 // sequenceOf returns the sequence of a producer's chunk that was appended before,
 // or the floor if the chunk was trimmed. Within an epoch a producer's numbers
-// increase with the sequences.
+// increase with the sequences. It tells readers of the stream again: if the answer to
+// the append was lost, nobody has told them.
 func (s *streams) sequenceOf(ctx context.Context, h *streamHead, by stream.Producer, number int64) (int64, error) {
 	at := h.Floor
 	var damage error
@@ -233,6 +234,9 @@ func (s *streams) sequenceOf(ctx context.Context, h *streamHead, by stream.Produ
 	}, selectBatchesOf, h.number, by.Session, by.Epoch, number)
 	if err == nil {
 		err = damage
+	}
+	if err == nil {
+		s.b.changed(s.key(h.ID))
 	}
 	return at, err
 }

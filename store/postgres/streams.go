@@ -176,6 +176,8 @@ func (s *streams) shut(ctx context.Context, id string, by stream.Producer, how *
 		}
 		if h.Close(by, how) {
 			s.reopened(t, h, by)
+		} else { // perhaps the answer to an earlier try was lost, and nobody was told
+			s.touched(t, h.ID)
 		}
 		return nil
 	})

@@ -1,7 +1,10 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"sync/atomic"
@@ -11,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/helixagents/helix/internal/eventually"
+	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -79,6 +83,43 @@ func TestNotify(t *testing.T) {
 	waitListening(t, reader)
 	say(t, writer, 22)
 	expect(t, out, "22")
+}
+
+// TestNotifyAfterLostReply has a reader in another process that never polls. It is told of a
+// batch, and of the end of the stream, though the writer lost the replies to both and found
+// them there when it tried again.
+func TestNotifyAfterLostReply(t *testing.T) {
+	t.Parallel()
+	writer, proxy := openProxied(t, func(c *Config) { c.PollInterval = time.Hour })
+	reader := openTest(t, func(c *Config) { c.Schema, c.PollInterval = writer.config.Schema, time.Hour })
+	by := stream.Producer{Session: "a", Epoch: 1}
+	if _, err := writer.Streams().Reactivate(t.Context(), "a", by); err != nil {
+		t.Fatal(err)
+	}
+	out := follow(t, reader, "a")
+	expect(t, out, "caught-up")
+	waitListening(t, reader)
+	// tries makes a call, whose first reply is lost, until it succeeds.
+	tries := func(words string, call func() error) {
+		t.Helper()
+		var lost atomic.Bool
+		proxy.DropReply(func(request []byte) bool { return bytes.Contains(request, []byte(words)) && !lost.Swap(true) })
+		if err := call(); !errors.Is(err, session.ErrUnavailable) || !lost.Load() {
+			t.Fatalf("the first try: %v", err)
+		}
+		if err := call(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	chunk := stream.Chunk{Kind: stream.TextDelta, Delta: "a chunk"}
+	tries("a chunk", func() error {
+		_, err := writer.Streams().Append(t.Context(), "a", stream.Batch{Producer: by, First: 1, Chunks: []stream.Chunk{chunk}})
+		return err
+	})
+	expect(t, out, "a chunk")
+	end := stream.End{Status: stream.EndCompleted, Output: json.RawMessage(`"the last words"`)}
+	tries("the last words", func() error { return writer.Streams().End(t.Context(), "a", by, end) })
+	expect(t, out, string(stream.FrameEnd))
 }
 
 func waitListening(t *testing.T, b *Backend) {

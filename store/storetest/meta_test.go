@@ -79,6 +79,7 @@ func (p plantedStreams) Tenant(tenant string) stream.Manager {
 
 func TestPlantedBugsAreFound(t *testing.T) {
 	t.Parallel()
+	kept := &sync.Map{}
 	for name, bug := range map[string]struct {
 		plant planted
 		cases []string
@@ -142,6 +143,10 @@ func TestPlantedBugsAreFound(t *testing.T) {
 		"numbers with gaps": {
 			planted{streams: func(m stream.Manager) stream.Manager { return gaps{m} }},
 			[]string{"streams/append", "streams/read-all", "streams/concurrent"},
+		},
+		"a store that keeps the slice of chunks": {
+			planted{streams: func(m stream.Manager) stream.Manager { return keeping{m, kept} }},
+			[]string{"streams/append-reused"},
 		},
 		"an append that is applied twice": {
 			planted{streams: func(m stream.Manager) stream.Manager { return repeating{m} }},
@@ -583,6 +588,26 @@ type repeating struct{ stream.Manager }
 func (m repeating) Append(ctx context.Context, id string, batch stream.Batch) (stream.Append, error) {
 	batch.Producer.Session = session.NewID() // a producer that has never written
 	return m.Manager.Append(ctx, id, batch)
+}
+
+// keeping reads the last chunk of a stream from the slice that was appended.
+type keeping struct {
+	stream.Manager
+	kept *sync.Map // by id of the stream: []stream.Chunk
+}
+
+func (m keeping) Append(ctx context.Context, id string, batch stream.Batch) (stream.Append, error) {
+	m.kept.Store(id, batch.Chunks)
+	return m.Manager.Append(ctx, id, batch)
+}
+
+func (m keeping) Chunks(ctx context.Context, id string, from int64, limit int) ([]stream.Item, error) {
+	items, err := m.Manager.Chunks(ctx, id, from, limit)
+	if chunks, ok := m.kept.Load(id); ok && len(items) > 0 {
+		chunks := chunks.([]stream.Chunk)
+		items[len(items)-1].Chunk = &chunks[len(chunks)-1]
+	}
+	return items, err
 }
 
 type shortReads struct{ stream.Manager }

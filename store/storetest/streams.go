@@ -20,6 +20,7 @@ func streamCases() []testCase {
 		{"append", "chunks are numbered densely from 1 and read back as written", 0, appendChunks},
 		{"append-every-field", "every field of a chunk of every kind round-trips", 0, appendEveryField},
 		{"append-ordered", "an append is ordered before what its caller writes next", 0, appendOrdered},
+		{"append-reused", "chunks are read as they were appended, though their slice is used again", second, appendReused},
 		{"repeat", "a repeated batch is ignored and returns its original sequence", 0, appendRepeat},
 		{"repeat-front", "the repeated front of a batch is ignored, the rest is added", 0, appendRepeatFront},
 		{"epochs", "a later epoch counts from its own start; an earlier one is stale", 0, appendEpochs},
@@ -223,6 +224,29 @@ func appendChunks(t *bed) {
 	got := t.items("a", 0)[0].Chunk
 	sameTime(t, "at", got.At, noon)
 	equal(t, "agent", got.AgentType, "tester")
+}
+
+func appendReused(t *bed) {
+	p, chunks := producer("a", 1), numberedTexts(1, 2)
+	t.append("a", p, 1, chunks...)
+	here, there := t.read(t.streams(), "a", 0, false), t.read(t.streamsOf(t.second()), "a", 0, false)
+	for _, r := range []*reading{here, there} {
+		r.chunks(0, "t1", "t2")
+		r.frame(stream.FrameCaughtUp)
+	}
+	for n := int64(3); n < 30; n += 2 { // readers may be behind
+		copy(chunks, numberedTexts(int(n), int(n)+1))
+		t.append("a", p, n, chunks...)
+		clear(chunks)
+	}
+	t.end("a", p, stream.EndCompleted)
+	var want []string
+	for n := 3; n <= 30; n++ {
+		want = append(want, fmt.Sprint("t", n))
+	}
+	here.chunks(2, want...)
+	there.chunks(2, want...)
+	equal(t, "texts", t.deltas("a", 0), append([]string{"t1", "t2"}, want...))
 }
 
 func appendEveryField(t *bed) {

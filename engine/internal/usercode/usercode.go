@@ -119,6 +119,18 @@ func CallWithin[V any](ctx context.Context, on *Pool, limit time.Duration, call 
 	return Call(ctx, on, func() (V, error) { return call(ctx) })
 }
 
+// CallKeeping is [CallWithin] for code whose result may use its context: if the code
+// returns in time, the context ends no sooner than ctx.
+func CallKeeping[V any](ctx context.Context, on *Pool, limit time.Duration, call func(context.Context) (V, error)) (V, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(limit, func() { cancel(ErrTimeout) })
+	value, err := Call(ctx, on, func() (V, error) { return call(ctx) })
+	if !timer.Stop() || err != nil {
+		cancel(nil)
+	}
+	return value, err
+}
+
 // PanicError is a panic of user code.
 type PanicError struct {
 	Value any
