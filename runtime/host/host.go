@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -110,6 +111,8 @@ type Host struct {
 	shared  time.Time            // since when others may recover runs, too, because this process could not recover one
 	tried   map[string]try       // by run id: when this process last tried to recover it
 	wanted  map[session.Key]want // leases that a workflow engine asks for
+
+	awaySince atomic.Pointer[time.Time] // when the store was found to be away; nil if it is not
 
 	recoverer string        // this process as the owner of the lock for recovering runs
 	features  string        // identifies the set of features that runs may require here

@@ -25,7 +25,6 @@ const (
 type leaseWatch struct {
 	recovers bool       // this process has a lock for recovering runs, or shares recovery
 	lock     *lock.Lock // that lock
-	failing  bool       // the last reading failed
 	late     time.Time  // when leases that end too late were last looked for
 	isSet    bool       // there were some: the store's clock was set back
 	old      oldLeases
@@ -85,13 +84,10 @@ func (h *Host) judgeLeases(ctx context.Context, watch *leaseWatch) {
 		h.judging.Lock()
 		h.judge.failed()
 		h.judging.Unlock()
-		if !watch.failing { // a line for each try would fill the log
-			h.sweepFailed(ctx, "leases", err)
-		}
-		watch.failing = true
+		h.noteAway(ctx, began, err)
 		return
 	}
-	watch.failing = false
+	h.noteBack(ctx)
 	h.judging.Lock()
 	h.judge.list(h.addWanted(due), read, now)
 	wanted, others := h.splitWanted(h.judge.held(maxProbes, read, h.isLeftAlone))
@@ -107,6 +103,20 @@ func (h *Host) judgeLeases(ctx context.Context, watch *leaseWatch) {
 	select {
 	case h.lost <- struct{}{}:
 	default: // it has not yet begun with what was found before
+	}
+}
+
+// noteAway notes that the store could not be read, and logs it once per outage.
+func (h *Host) noteAway(ctx context.Context, since time.Time, err error) {
+	if ctx.Err() == nil && h.awaySince.CompareAndSwap(nil, &since) {
+		h.log.WarnContext(ctx, "store.away", "error", err)
+	}
+}
+
+// noteBack notes that the store could be read.
+func (h *Host) noteBack(ctx context.Context) {
+	if since := h.awaySince.Swap(nil); since != nil {
+		h.log.InfoContext(ctx, "store.back", "after", time.Since(*since).Round(time.Millisecond))
 	}
 }
 

@@ -499,8 +499,15 @@ func recoverAfterOutage(s *Stage) {
 	}
 	away.Store(true)
 	s.idle(15 * lease) // longer than a workflow engine waits for a process that is silent
+	s.same(s.countLogged("msg=store.away"), 3, "processes that log that the store is away")
+	s.same(s.countLogged("msg=store.back"), 0, "processes that log that the store is back")
+	failed := s.countLogged("msg=sweep.failed")
 	away.Store(false)
 	s.idle(5 * lease) // others may now take over, if they do not know that the process lives
+	s.same(s.countLogged("msg=store.back"), 3, "processes that log that the store is back")
+	if failed > 3*3 { // until a process knows that the store is away
+		s.Fatalf("%d lines of the log say that a part of a sweep failed", failed)
+	}
 	p.end(run)
 }
 

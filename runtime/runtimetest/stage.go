@@ -564,6 +564,9 @@ func (s *Stage) hasLogged(words ...string) bool {
 	return false
 }
 
+// countLogged returns how many lines of the log have a word.
+func (s *Stage) countLogged(word string) int { return strings.Count(s.Log.String(), word) }
+
 // newAgent is the agent of most scenarios.
 func newAgent(model llm.Model, tools ...helix.Tool) *helix.Agent {
 	return &helix.Agent{Name: "agent", Model: model, Tools: tools}
