@@ -229,7 +229,7 @@ const cases = {
     await shot(page, "stopped");
     await remains(page);
     await say(page, "Hello.");
-    await page.locator("#stop").click();
+    await page.locator("#stop", { hasText: "Stop" }).click(); // until the server has the message it says Cancel
     await idle(page);
     assert.equal(await page.locator(".message").count(), 4);
     return page;

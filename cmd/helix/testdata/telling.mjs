@@ -186,7 +186,7 @@ const cases = {
     assert.equal(await entry(page, story).locator("span").textContent(), "Tell me a story.");
     assert.ok(await page.locator("#stop").isVisible());
     assert.deepEqual(await page.locator("#sessions [aria-current=true]").evaluateAll((all) => all.map((e) => e.title)), [story]);
-    await page.locator("#stop").click();
+    await page.locator("#stop", { hasText: "Stop" }).click();
     await says(story, "stopped");
     await page.locator("#agents button").filter({ hasText: /^assistant/ }).click();
     assert.equal(await page.locator("#sessions [aria-current=true]").count(), 0);
