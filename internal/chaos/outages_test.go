@@ -138,7 +138,7 @@ func TestOutages(t *testing.T) {
 			})
 		}
 	})
-	fmt.Fprintln(w, "sqlite\tlocal\t1\tall of these\tcannot be: the store is a file, and no server goes away")
+	fmt.Fprintln(w, "sqlite\tevery\tany\tall of these\tcannot be: the store is a file, and no server goes away")
 	if err := w.Flush(); err != nil {
 		t.Error(err)
 	}

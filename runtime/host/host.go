@@ -112,7 +112,7 @@ type Host struct {
 	tried   map[string]try       // by run id: when this process last tried to recover it
 	wanted  map[session.Key]want // leases that a workflow engine asks for
 
-	awaySince atomic.Pointer[time.Time] // when the store was found to be away; nil if it is not
+	absence atomic.Pointer[absence] // nil if the store can be read
 
 	recoverer string        // this process as the owner of the lock for recovering runs
 	features  string        // identifies the set of features that runs may require here

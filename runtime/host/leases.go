@@ -50,7 +50,7 @@ func (h *Host) renewLeases(ctx context.Context) {
 		}
 		if len(failed) > 0 && try == 1 && ctx.Err() == nil { // a line for each try would fill the log
 			first := failed[0].Opened
-			h.log.WarnContext(ctx, "lease.not_renewed", "leases", len(failed), "session", first.Key.ID, "run", first.Run.ID, "error", reason)
+			h.log.Log(ctx, h.retryLevel(reason), "lease.not_renewed", "leases", len(failed), "session", first.Key.ID, "run", first.Run.ID, "error", reason)
 		}
 		if len(failed) > 0 && retry.Sleep(ctx, h.cfg.LeaseTTL/renewalPause) != nil {
 			return

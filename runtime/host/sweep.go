@@ -172,14 +172,9 @@ func (h *Host) finishClose(ctx context.Context, _ *job, due session.Due) {
 	}
 }
 
-// sweepFailed logs that a part of a sweep failed, unless the store is known to be away: a
-// line for each part of each sweep would fill the log.
 func (h *Host) sweepFailed(ctx context.Context, what string, err error) {
-	switch {
-	case ctx.Err() != nil, errors.Is(err, session.ErrClosed): // a runtime that is closing leaves it to others
-	case session.IsRetryable(err) && h.awaySince.Load() != nil:
-	default:
-		h.log.WarnContext(ctx, "sweep.failed", "what", what, "error", err)
+	if ctx.Err() == nil && !errors.Is(err, session.ErrClosed) { // a runtime that is closing leaves it to others
+		h.log.Log(ctx, h.retryLevel(err), "sweep.failed", "what", what, "error", err)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/helixagents/helix/engine"
 	"github.com/helixagents/helix/engine/machine"
-	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/session"
 )
 
@@ -317,9 +316,9 @@ func retryEffect[V any](
 		if err == nil || ctx.Err() != nil || !session.IsRetryable(err) || counted == effectTries {
 			return result, err
 		}
-		h.log.WarnContext(ctx, "effect.retried",
+		h.log.Log(ctx, h.retryLevel(err), "effect.retried",
 			"session", effect.SessionID, "effect", effect.Key(), "try", try, "error", err)
-		if err := retry.Sleep(ctx, pause); err != nil {
+		if err := h.pauseRetry(ctx, pause); err != nil {
 			return result, fmt.Errorf("effect %s: %w", effect.Key(), err)
 		}
 		pause = min(2*pause, longPause)

@@ -106,20 +106,6 @@ func (h *Host) judgeLeases(ctx context.Context, watch *leaseWatch) {
 	}
 }
 
-// noteAway notes that the store could not be read, and logs it once per outage.
-func (h *Host) noteAway(ctx context.Context, since time.Time, err error) {
-	if ctx.Err() == nil && h.awaySince.CompareAndSwap(nil, &since) {
-		h.log.WarnContext(ctx, "store.away", "error", err)
-	}
-}
-
-// noteBack notes that the store could be read.
-func (h *Host) noteBack(ctx context.Context) {
-	if since := h.awaySince.Swap(nil); since != nil {
-		h.log.InfoContext(ctx, "store.back", "after", time.Since(*since).Round(time.Millisecond))
-	}
-}
-
 // noteAnswer notes that the store has answered a call. Each counts by itself: reading many
 // leases may take long without any silence.
 func (h *Host) noteAnswer(a answer) {

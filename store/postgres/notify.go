@@ -198,16 +198,20 @@ func (n *notifier) send(ctx context.Context) {
 // open.
 func (w *watch) listen(ctx context.Context) {
 	const longest = 30 * time.Second
+	told := false
 	for wait := time.Second; ctx.Err() == nil; wait = min(2*wait, longest) {
 		begun := time.Now()
-		err := w.listenOnce(ctx)
+		listened, err := w.listenOnce(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if time.Since(begun) > longest {
 			wait = time.Second
 		}
-		w.b.config.Logger.WarnContext(ctx, "the connection that listens for changes of streams was lost; readers poll for changes", "error", err)
+		if listened || !told { // a line for each try would fill the log
+			w.b.config.Logger.WarnContext(ctx, "the connection that listens for changes of streams was lost; readers poll for changes", "error", err)
+		}
+		told = true
 		w.hub.NotifyAll()
 		select {
 		case <-ctx.Done():
@@ -216,10 +220,11 @@ func (w *watch) listen(ctx context.Context) {
 	}
 }
 
-func (w *watch) listenOnce(ctx context.Context) error {
+// listenOnce listens until the connection is lost. It reports whether it has listened.
+func (w *watch) listenOnce(ctx context.Context) (listened bool, err error) {
 	conn, err := w.connect(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() {
 		w.listening.Store(false)
@@ -229,7 +234,7 @@ func (w *watch) listenOnce(ctx context.Context) error {
 	}()
 	for _, channel := range []string{w.b.channel(), w.b.signalChannel()} {
 		if err := w.subscribe(ctx, conn, channel); err != nil {
-			return err
+			return false, err
 		}
 	}
 	w.listening.Store(true)
@@ -238,7 +243,7 @@ func (w *watch) listenOnce(ctx context.Context) error {
 	for {
 		n, err := w.await(ctx, conn)
 		if err != nil {
-			return err
+			return true, err
 		}
 		if strings.HasPrefix(n.Payload, w.b.notifier.name+" ") {
 			continue // those here were told when it was written

@@ -37,7 +37,7 @@ func (s *sessions) Tenant(tenant string) session.Store {
 
 // Now implements [session.Turns].
 func (s *sessions) Now(ctx context.Context) (now time.Time, err error) {
-	err = s.b.query(ctx, "now", func(rows pgx.Rows) error { return rows.Scan(instant{&now}) },
+	err = s.b.query(ctx, "read the clock", func(rows pgx.Rows) error { return rows.Scan(instant{&now}) },
 		"SELECT coalesce($1::timestamptz, clock_timestamp())", s.b.clock())
 	return now, err
 }
