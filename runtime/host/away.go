@@ -14,24 +14,38 @@ import (
 type absence struct {
 	began time.Time
 	ended chan struct{} // closed at its end
+	told  time.Time     // when it was last logged; of the goroutine that watches leases
 }
 
-// noteAway notes that the store could not be read, and logs it once per outage.
+// awayReminder is how often an absence is logged again.
+const awayReminder = time.Minute
+
+// noteAway notes that the store could not be read, and logs it now and then. Only the
+// goroutine that watches leases calls it, and noteBack.
 func (h *Host) noteAway(ctx context.Context, began time.Time, err error) {
-	if ctx.Err() != nil || !h.absence.CompareAndSwap(nil, &absence{began: began, ended: make(chan struct{})}) {
+	away := h.absence.Load()
+	switch {
+	case ctx.Err() != nil:
+		return
+	case away == nil:
+		away = &absence{began: began, ended: make(chan struct{})}
+		h.absence.Store(away)
+	case time.Since(away.told) < awayReminder:
 		return
 	}
+	away.told = time.Now()
 	h.mu.Lock()
 	turns := len(h.turns)
 	h.mu.Unlock()
-	h.log.WarnContext(ctx, "store.away", "turns", turns, "error", err)
+	h.log.WarnContext(ctx, "store.away", "after", time.Since(away.began).Round(time.Millisecond), "turns", turns, "error", err)
 }
 
-// noteBack notes that the store could be read.
+// noteBack notes that the store could be read. It is logged like the absence, so that
+// whoever reads of that also reads of its end.
 func (h *Host) noteBack(ctx context.Context) {
-	if ended := h.absence.Swap(nil); ended != nil {
-		h.log.InfoContext(ctx, "store.back", "after", time.Since(ended.began).Round(time.Millisecond))
-		close(ended.ended)
+	if away := h.absence.Swap(nil); away != nil {
+		close(away.ended)
+		h.log.WarnContext(ctx, "store.back", "after", time.Since(away.began).Round(time.Millisecond))
 	}
 }
 
@@ -45,20 +59,21 @@ func (h *Host) retryLevel(err error) slog.Level {
 }
 
 // pauseRetry waits before a call of the store is repeated. At the end of an outage only a
-// random part of a tenth is left, so that not all turns of this process write at once.
-func (h *Host) pauseRetry(ctx context.Context, pause time.Duration) error {
-	now := h.absence.Load()
-	if now == nil {
-		return retry.Sleep(ctx, pause)
+// random part of a tenth is left, so that not all turns of this process write at once. It
+// reports whether the wait was cut short like that.
+func (h *Host) pauseRetry(ctx context.Context, pause time.Duration) (cut bool, err error) {
+	away := h.absence.Load()
+	if away == nil {
+		return false, retry.Sleep(ctx, pause)
 	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return nil
-	case <-now.ended:
-		return retry.Sleep(ctx, rand.N(pause/10+1))
+		return false, nil
+	case <-away.ended:
+		return true, retry.Sleep(ctx, rand.N(pause/10+1))
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return false, context.Cause(ctx)
 	}
 }

@@ -345,7 +345,7 @@ func (t *tasks) keep(ctx context.Context, task *session.Task, cancel context.Can
 			cancel(errLost)
 			return
 		default:
-			t.h.log.WarnContext(ctx, "task.not_renewed", attrs(task, "error", err)...)
+			t.h.log.Log(ctx, t.h.retryLevel(err), "task.not_renewed", attrs(task, "error", err)...)
 		}
 	}
 }

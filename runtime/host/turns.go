@@ -318,10 +318,15 @@ func retryEffect[V any](
 		}
 		h.log.Log(ctx, h.retryLevel(err), "effect.retried",
 			"session", effect.SessionID, "effect", effect.Key(), "try", try, "error", err)
-		if err := h.pauseRetry(ctx, pause); err != nil {
+		cut, err := h.pauseRetry(ctx, pause)
+		if err != nil {
 			return result, fmt.Errorf("effect %s: %w", effect.Key(), err)
 		}
 		pause = min(2*pause, longPause)
+		if cut { // it can be read again, which may not hold for writing
+			pause = firstPause
+			counted--
+		}
 	}
 }
 

@@ -25,6 +25,7 @@ const (
 type leaseWatch struct {
 	recovers bool       // this process has a lock for recovering runs, or shares recovery
 	lock     *lock.Lock // that lock
+	failing  bool       // the last reading failed
 	late     time.Time  // when leases that end too late were last looked for
 	isSet    bool       // there were some: the store's clock was set back
 	old      oldLeases
@@ -84,9 +85,16 @@ func (h *Host) judgeLeases(ctx context.Context, watch *leaseWatch) {
 		h.judging.Lock()
 		h.judge.failed()
 		h.judging.Unlock()
-		h.noteAway(ctx, began, err)
+		switch {
+		case session.IsRetryable(err):
+			h.noteAway(ctx, began, err)
+		case !watch.failing: // a line for each try would fill the log
+			h.sweepFailed(ctx, "leases", err)
+		}
+		watch.failing = true
 		return
 	}
+	watch.failing = false
 	h.noteBack(ctx)
 	h.judging.Lock()
 	h.judge.list(h.addWanted(due), read, now)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -198,7 +199,7 @@ func (n *notifier) send(ctx context.Context) {
 // open.
 func (w *watch) listen(ctx context.Context) {
 	const longest = 30 * time.Second
-	told := false
+	level := slog.LevelWarn
 	for wait := time.Second; ctx.Err() == nil; wait = min(2*wait, longest) {
 		begun := time.Now()
 		listened, err := w.listenOnce(ctx)
@@ -208,10 +209,11 @@ func (w *watch) listen(ctx context.Context) {
 		if time.Since(begun) > longest {
 			wait = time.Second
 		}
-		if listened || !told { // a line for each try would fill the log
-			w.b.config.Logger.WarnContext(ctx, "the connection that listens for changes of streams was lost; readers poll for changes", "error", err)
+		if listened {
+			level = slog.LevelWarn
 		}
-		told = true
+		w.b.config.Logger.Log(ctx, level, "the connection that listens for changes of streams was lost; readers poll for changes", "error", err)
+		level = slog.LevelDebug // a line for each try would fill the log
 		w.hub.NotifyAll()
 		select {
 		case <-ctx.Done():
