@@ -64,8 +64,11 @@ func (s *Server) noRoute(x *exchange) error {
 			allowed = append(allowed, method)
 		}
 	}
+	if len(allowed) == 0 && x.r.URL.Path == "/" {
+		return refuse(http.StatusNotFound, wire.CodeNoRoute, "this server has no page: mount one with page.New of package server/page; /openapi.json lists the routes")
+	}
 	if len(allowed) == 0 {
-		return refuse(http.StatusNotFound, wire.CodeNoRoute, "there is no such route")
+		return refuse(http.StatusNotFound, wire.CodeNoRoute, "there is no such route; /openapi.json lists them")
 	}
 	x.w.Header().Set("Allow", strings.Join(allowed, ", "))
 	return refuse(http.StatusMethodNotAllowed, wire.CodeMethod, "use "+strings.Join(allowed, " or "))

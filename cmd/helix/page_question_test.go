@@ -15,6 +15,7 @@ import (
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/server"
+	"github.com/helixagents/helix/server/page"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store/memory"
 )
@@ -42,7 +43,7 @@ func servePage(t *testing.T, agents ...*helix.Agent) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listening := httptest.NewServer(withPage(api))
+	listening := httptest.NewServer(page.New(page.Config{API: api}))
 	t.Cleanup(func() {
 		listening.CloseClientConnections()
 		listening.Close()

@@ -18,6 +18,7 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/config"
 	"github.com/helixagents/helix/server"
+	"github.com/helixagents/helix/server/page"
 )
 
 const defaultAddr = "127.0.0.1:4170"
@@ -229,7 +230,7 @@ func loopback(addr string) bool {
 func (s *service) run(ctx context.Context, file *config.File, listener net.Listener, signals <-chan os.Signal) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	web := server.HTTPServer("", withPage(s.api))
+	web := server.HTTPServer("", page.New(page.Config{API: s.api}))
 	var failure error
 	served := make(chan struct{})
 	go func() {

@@ -456,8 +456,8 @@ func TestServeAnswersAsItShould(t *testing.T) {
 		media  string
 		text   string
 	}{
-		"/":               {http.StatusOK, "text/html", `<script type="module" src="/page/app.js">`},
-		"/page/app.js":    {http.StatusOK, "text/javascript", "/helix.js"},
+		"/":               {http.StatusOK, "text/html", `<script type="module" src="page/app.js">`},
+		"/page/app.js":    {http.StatusOK, "text/javascript", "../helix.js"},
 		"/page/style.css": {http.StatusOK, "text/css", "color-scheme"},
 		"/page/none":      {http.StatusNotFound, "text/plain", "not found"},
 		"/helix.js":       {http.StatusOK, "text/javascript", "export class Conversation"},

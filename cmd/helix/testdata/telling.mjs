@@ -277,7 +277,7 @@ const cases = {
     await page.locator("#token").fill(process.env.HELIX_TOKEN);
     await page.locator("#token").press("Enter");
     await page.locator("#agents button").first().waitFor();
-    await page.evaluate(() => sessionStorage.setItem("helix.token", "expired"));
+    await page.evaluate(() => sessionStorage.setItem("helix:/:token", "expired"));
     await page.reload();
     await shows(page, "#wrong", "Your token is not accepted any more.");
     return page;

@@ -51,9 +51,9 @@ export class Lists {
     const { id, looks } = this;
     let sessions, waiting, current;
     try {
-      [sessions, waiting] = await Promise.all([get('/sessions?roots=true&limit=30'), get('/waiting?limit=20')]);
+      [sessions, waiting] = await Promise.all([get('sessions?roots=true&limit=30'), get('waiting?limit=20')]);
       current = sessions.items.find(session => session.sessionId === id);
-      if (!current && this.listed) current = await get(`/status?sessionId=${encodeURIComponent(id)}`).catch(missing);
+      if (!current && this.listed) current = await get(`status?sessionId=${encodeURIComponent(id)}`).catch(missing);
     } catch (error) {
       this.wait = Math.min(this.wait * 2, slowest);
       this.away(error instanceof TypeError); // fetch reports an unreachable server as a TypeError

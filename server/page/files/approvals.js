@@ -18,7 +18,7 @@ export class Approvals {
   lookUp(id) {
     const call = {};
     this.calls.set(id, call);
-    getText(`/status?sessionId=${encodeURIComponent(this.sessionId)}`).then(text => {
+    getText(`status?sessionId=${encodeURIComponent(this.sessionId)}`).then(text => {
       const found = read(text).get('pending').items.find(call => call.get('toolCallId').value === id);
       if (!found) {
         this.stale();

@@ -1,7 +1,7 @@
-// The chat page. It uses the module /helix.js, which the server offers to every page. No build step.
-import { Conversation } from '/helix.js';
+// The chat page. It uses the module helix.js, which the server offers to every page. No build step.
+import { Conversation } from '../helix.js';
 import { $, keepFocus, nextAnswer, setText } from './dom.js';
-import { download, get, login, signOut, token } from './api.js';
+import { base, canSignOut, download, get, login, signOut, token } from './api.js';
 import { Approvals } from './approvals.js';
 import { about, compactingNotice, Transcript } from './transcript.js';
 import { Lists } from './lists.js';
@@ -24,7 +24,7 @@ const desk = {
   decline: part => answerTo(part, () => chat.decline(part)),
   lookUp: part => { desk.approvals.lookUp(part.toolCallId); draw(); },
   download: (tool, { blobs, json }) => act(() => download(
-    blobs.map(ref => `/sessions/${encodeURIComponent(chat.id)}/blobs/${encodeURIComponent(ref)}`), `${tool}.${json ? 'json' : 'txt'}`)),
+    blobs.map(ref => `sessions/${encodeURIComponent(chat.id)}/blobs/${encodeURIComponent(ref)}`), `${tool}.${json ? 'json' : 'txt'}`)),
   resume: () => act(() => chat.resume()),
   retry: () => act(() => chat.retry()),
   say: words => say(words),
@@ -71,7 +71,7 @@ async function open(name, id) {
   if (id && !name) {
     const of = lists.sessions.find(session => session.sessionId === id);
     try {
-      name = of?.agentType ?? (await get(`/status?sessionId=${encodeURIComponent(id)}`)).agentType;
+      name = of?.agentType ?? (await get(`status?sessionId=${encodeURIComponent(id)}`)).agentType;
     } catch (error) {
       notice(error.message);
       return;
@@ -84,6 +84,7 @@ async function open(name, id) {
   const mine = new Conversation({
     id: id ?? `${agent.name}-${Date.now().toString(36)}${Math.random().toString(36).slice(2, 6)}`,
     agent: agent.name,
+    url: base.href,
     token: token(),
     fetch: (address, request) => fetch(address, approvals.withSeen(address, request)),
     onchange: (changed, message) => {
@@ -297,7 +298,7 @@ $('stop').addEventListener('click', () => {
   else act(() => chat.stop('stopped by the user'));
 });
 $('dismiss').addEventListener('click', () => notice(''));
-$('signout').addEventListener('click', signOut);
+$('signout').addEventListener('click', () => signOut().catch(error => notice(error.message)));
 addEventListener('hashchange', () => {
   const [name, id] = address();
   if (chat && id && id !== chat.id) open(name, id);
@@ -316,8 +317,8 @@ function address() {
 }
 
 try {
-  agents = (await get('/agents')).items;
-  $('signout').hidden = !token();
+  agents = (await get('agents')).items;
+  $('signout').hidden = !canSignOut();
   if (agents.length > 0) open(...address());
   else notice('This server offers no agents.');
 } catch (error) {

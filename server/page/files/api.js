@@ -1,9 +1,14 @@
 // Requests outside of a conversation, and signing in.
 import { $, element } from './dom.js';
+import * as kept from './kept.js';
 
-const tokenKey = 'helix.token';
+// The page is served beside the API, under whatever prefix both have.
+export const base = new URL('..', import.meta.url);
 
-export const token = () => sessionStorage.getItem(tokenKey) ?? undefined;
+export const token = () => kept.get('token') ?? undefined;
+
+// Where the program that serves the page has people sign in and out; empty if they enter a token.
+const { signIn, signOut: leave } = document.documentElement.dataset;
 
 // Refusal is a request that the server refused.
 class Refusal extends Error {
@@ -48,7 +53,7 @@ async function getResponse(path, left = tries) {
 }
 
 function ask(path, bearer) {
-  return fetch(path, bearer ? { headers: { authorization: `Bearer ${bearer}` } } : {});
+  return fetch(new URL(path, base), bearer ? { headers: { authorization: `Bearer ${bearer}` } } : {});
 }
 
 // reason returns the error in a response, which may come from a proxy.
@@ -62,10 +67,21 @@ function reason(text, response) {
 
 let signingIn; // while the dialog is open
 
-// login asks for a token until the server accepts one. It is kept until the tab is closed or the user signs out.
+// login asks for a token until the server accepts one. It is kept until the tab is closed or the user signs out. If the
+// program has people sign in elsewhere, login sends them there, and what they have typed is there when they come back.
 export function login(problem = '') {
   signingIn ??= new Promise(done => {
     const dialog = $('login');
+    if (signIn) {
+      $('who').textContent = problem ? 'You are not signed in any more.' : 'Sign in to see your conversations.';
+      $('signin').href = withReturn(signIn);
+      $('elsewhere').hidden = false;
+      $('bearer').hidden = true;
+      dialog.oncancel = event => event.preventDefault();
+      dialog.onclose = () => dialog.showModal();
+      dialog.showModal();
+      return;
+    }
     const complain = text => {
       $('wrong').textContent = text;
       $('wrong').hidden = !text;
@@ -78,9 +94,9 @@ export function login(problem = '') {
       complain('');
       const given = $('token').value.trim();
       try {
-        const response = await ask('/agents', given);
+        const response = await ask('agents', given);
         if (response.ok) {
-          sessionStorage.setItem(tokenKey, given);
+          kept.put('token', given);
           $('token').value = '';
           dialog.onclose = null;
           dialog.close();
@@ -99,8 +115,22 @@ export function login(problem = '') {
   return signingIn;
 }
 
-export function signOut() {
-  sessionStorage.clear(); // including drafts
+// withReturn adds the page's address to that of a sign-in, so that it can send people back.
+function withReturn(address) {
+  const to = new URL(address, base);
+  to.searchParams.set('return', location.pathname + location.search + location.hash);
+  return /^https?:$/.test(to.protocol) ? to.href : '';
+}
+
+// canSignOut reports whether there is something to sign out of.
+export const canSignOut = () => !!(token() || leave);
+
+export async function signOut() {
+  if (leave) {
+    const response = await fetch(new URL(leave, base), { method: 'POST' });
+    if (!response.ok) throw new Refusal(`You are still signed in: ${reason(await response.text(), response)}`, response.status);
+  }
+  kept.clear(); // including drafts
   addEventListener('pagehide', () => document.body.replaceChildren()); // a browser may show this page again as it was left
-  location.replace('/');
+  location.replace(base);
 }
