@@ -7,6 +7,11 @@ import (
 	"github.com/helixagents/helix/server/wire"
 )
 
+// Agents returns a function for [Config.Agents] that returns these agents.
+func Agents(agents ...*helix.Agent) func() []*helix.Agent {
+	return func() []*helix.Agent { return agents }
+}
+
 func agentRoutes() []route {
 	return []route{{
 		method: http.MethodGet, path: "/agents", summary: "List the agents of the server.",

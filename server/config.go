@@ -21,7 +21,7 @@ type Config struct {
 	Backend  store.Backend
 	// Agents returns the agents of the server. A chat that names none gets the first. It is
 	// called for every request that needs an agent, so the agents may change while the
-	// server runs.
+	// server runs. [Agents] makes it of agents that do not change.
 	Agents func() []*helix.Agent
 	// Authenticate returns the identity of a request's sender. An error refuses the request
 	// with 401, or with 503 if it is retryable (see [session.IsRetryable]); the client does
@@ -57,7 +57,8 @@ type Config struct {
 	Verbose bool
 	// KeepAlive is the interval between comments on an idle stream. Defaults to 15 seconds.
 	KeepAlive time.Duration
-	// Logger receives a line per request. Defaults to [slog.Default].
+	// Logger receives a line per request; of one that only reads and succeeds at the level
+	// debug. Defaults to [slog.Default].
 	Logger *slog.Logger
 	// Cleanup fails the expired sessions of a tenant; see [helix.Runtime]. Without it,
 	// /cleanup is unavailable.

@@ -117,7 +117,8 @@ func (x *exchange) write(status int, media string, body []byte) {
 	_ = control.SetWriteDeadline(time.Time{}) // the next request on the connection may be another client's
 }
 
-// finish logs and counts the request.
+// finish logs and counts the request. What only reads and succeeds is logged at the level
+// debug: a page that is open reads its lists every few seconds.
 func (x *exchange) finish() {
 	level := slog.LevelInfo
 	status := x.w.status
@@ -126,6 +127,8 @@ func (x *exchange) finish() {
 		status = statusGone
 	case status >= http.StatusInternalServerError:
 		level = slog.LevelError
+	case status < http.StatusBadRequest && (x.r.Method == http.MethodGet || x.r.Method == http.MethodHead):
+		level = slog.LevelDebug
 	}
 	took := time.Since(x.began)
 	x.server.metrics.request(knownMethod(x.r.Method), x.routeName(), status, took)

@@ -439,6 +439,22 @@ func TestLog(t *testing.T) {
 		t.Errorf("the log tells too much: %s", out)
 	}
 	call[wire.Agents](s, http.StatusOK, http.MethodGet, "/agents", nil)
+	s.refused(http.StatusNotFound, wire.CodeNoRoute, http.MethodGet, "/nothing", nil)
+	eventually.Poll(t, "the last request is logged", func() bool { return strings.Contains(log.String(), "/openapi.json lists them") })
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, `"method":"GET"`) && strings.Contains(line, `"status":200`) {
+			t.Errorf("what only reads and succeeds is logged: %s", line)
+		}
+	}
+}
+
+// A program without a page says where to get one.
+func TestNoPage(t *testing.T) {
+	t.Parallel()
+	s := serve(t, inMemory(t), []*helix.Agent{echo()}, func(*server.Config) {})
+	if err := s.refused(http.StatusNotFound, wire.CodeNoRoute, http.MethodGet, "/", nil); !strings.Contains(err.Message, "server/page") {
+		t.Errorf("it says %q", err.Message)
+	}
 }
 
 // tampered is a stream manager that does something to the third item of a stream.

@@ -43,7 +43,7 @@ func TestServiceName(t *testing.T) {
 	t.Parallel()
 	log := &lockedBuffer{}
 	s := serve(t, inMemory(t), []*helix.Agent{echo()}, func(cfg *server.Config) {
-		cfg.ServiceName, cfg.Logger = "orders", slog.New(slog.NewTextHandler(log, nil))
+		cfg.ServiceName, cfg.Logger = "orders", slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
 	for path, status := range map[string]string{"/healthz": "ok", "/readyz": "ready"} {
 		if got := call[wire.Health](s, http.StatusOK, http.MethodGet, path, nil); got != (wire.Health{Status: status, Service: "orders"}) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/browsertest"
 	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
@@ -22,7 +23,7 @@ func TestPageContext(t *testing.T) {
 	release := make(chan struct{})
 	open := sync.OnceFunc(func() { close(release) })
 	t.Cleanup(open)
-	newScript(t, "context.mjs", "HELIX_URL="+servePage(t,
+	browsertest.New(t, "context.mjs", "HELIX_URL="+servePage(t,
 		forgetful("talker", func(ctx context.Context) scripted.Step {
 			select { // until the page has shown that it waits
 			case <-release:
@@ -34,7 +35,7 @@ func TestPageContext(t *testing.T) {
 		forgetful("failing", func(context.Context) scripted.Step {
 			return scripted.Fail(session.CodeProvider, false, "no summary today")
 		}),
-	)).run(open)
+	)).Run(open)
 }
 
 // forgetful is an agent that says how many messages it was sent, and whose conversation is

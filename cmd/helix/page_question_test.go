@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/browsertest"
 	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
@@ -25,7 +26,7 @@ import (
 func TestPageQuestions(t *testing.T) {
 	t.Parallel()
 	testshare.SkipUnless(t, 1, 4)
-	newScript(t, "questions.mjs", "HELIX_URL="+servePage(t, asker()), "HELIX_TEST_HALF="+selectHalf(t)).run(func() { t.Error("the script wants the server killed") })
+	browsertest.New(t, "questions.mjs", "HELIX_URL="+servePage(t, asker()), "HELIX_TEST_HALF="+browsertest.SelectHalf(t)).Run(func() { t.Error("the script wants the server killed") })
 }
 
 // servePage serves the page with agents that no file can describe.

@@ -1,23 +1,17 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/helixagents/helix/internal/eventually"
-	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/internal/browsertest"
 	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/session"
 )
@@ -27,7 +21,7 @@ import (
 func TestPage(t *testing.T) {
 	t.Parallel()
 	testshare.SkipUnless(t, 0, 4)
-	half := selectHalf(t)
+	half := browsertest.SelectHalf(t)
 	dir := writeDemo(t, "15ms", quick)
 	// One that can be stopped in the middle, however slow the browser is.
 	text := strings.Replace(readFile(t, dir), "models:\n", "models:\n  slow: {model: demo, pace: 200ms}\n", 1)
@@ -46,9 +40,9 @@ func TestPage(t *testing.T) {
 	d := serveDemo(t, dir)
 	const token = "0123456789abcdef"
 	locked := writeDemo(t, "1ms", "server: {tokens: [{token: "+token+", user: alice}]}\n")
-	script := newScript(t, "page.mjs",
+	script := browsertest.New(t, "page.mjs",
 		"HELIX_URL="+d.url(), "HELIX_TEST_HALF="+half, "HELIX_INPUT="+string(input), "HELIX_TOKEN="+token, "HELIX_LOCKED_URL="+serve(t, locked, "--config", defaultConfig, "--data", "data").url())
-	script.run(func() { // it wants the server killed
+	script.Run(func() { // it wants the server killed
 		d.kill()
 		d = serveDemo(t, dir, "--addr", d.addr)
 	})
@@ -69,7 +63,7 @@ func TestPage(t *testing.T) {
 func TestPageTells(t *testing.T) {
 	t.Parallel()
 	testshare.SkipUnless(t, 2, 4)
-	half := selectHalf(t)
+	half := browsertest.SelectHalf(t)
 	dir := writeDemo(t, "15ms", "runtime: {leaseTTL: 3s, sweep: 100ms, modelRetries: 0}\n")
 	models := failingModels(t)
 	text := strings.Replace(readFile(t, dir), "models:\n", "models:\n  slow: {model: demo, pace: 200ms}\n", 1)
@@ -80,21 +74,12 @@ func TestPageTells(t *testing.T) {
 	d := serveDemo(t, dir)
 	const token = "0123456789abcdef"
 	locked := writeDemo(t, "1ms", "server: {tokens: [{token: "+token+", user: alice}]}\n")
-	script := newScript(t, "telling.mjs", "HELIX_URL="+d.url(), "HELIX_MODELS="+models, "HELIX_TEST_HALF="+half,
+	script := browsertest.New(t, "telling.mjs", "HELIX_URL="+d.url(), "HELIX_MODELS="+models, "HELIX_TEST_HALF="+half,
 		"HELIX_TOKEN="+token, "HELIX_LOCKED_URL="+serve(t, locked, "--config", defaultConfig, "--data", "data").url())
-	script.run(func() { // it wants the server killed
+	script.Run(func() { // it wants the server killed
 		d.kill()
 		d = serveDemo(t, dir, "--addr", d.addr)
 	})
-}
-
-// selectHalf says which half of its cases a script does, in one of four commits.
-func selectHalf(t *testing.T) string {
-	t.Helper()
-	if testshare.Soak() {
-		return "both"
-	}
-	return strconv.Itoa(testshare.Part(t, 8) / 4)
 }
 
 // failingModels is a server of models that fail: /locked refuses the key, /broken breaks
@@ -156,69 +141,4 @@ func fakeCashier(t *testing.T, input json.RawMessage) string {
 	}))
 	t.Cleanup(server.Close)
 	return server.URL + "/v1"
-}
-
-// nodeScript is a script of testdata in Node.js, with a browser at hand.
-type nodeScript struct {
-	t   *testing.T
-	cmd *exec.Cmd
-}
-
-func newScript(t *testing.T, name string, env ...string) *nodeScript {
-	t.Helper()
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("testdata")); err != nil {
-		t.Fatal(err)
-	}
-	// Packages are looked for beside the script. These are those of internal/webtest.
-	const set = "ai7"
-	packages := testserver.NodePackages(t, set, os.DirFS(filepath.Join("..", "..", "internal", "webtest", "testdata", set)))
-	if err := os.Symlink(filepath.Join(packages, "node_modules"), filepath.Join(dir, "node_modules")); err != nil {
-		t.Fatal(err)
-	}
-	chromium, chromiumEnv := testserver.Chromium(t)
-	ctx := eventually.Context(t)
-	s := &nodeScript{t, exec.CommandContext(ctx, testserver.Node(t), name)}
-	s.cmd.Dir = dir
-	s.cmd.Env = append(append(append(os.Environ(), chromiumEnv...), "CHROMIUM="+chromium, "HOME="+dir), env...)
-	s.cmd.Cancel = func() error { return s.cmd.Process.Signal(os.Interrupt) } // so that it ends its browser
-	s.cmd.WaitDelay = 10 * time.Second
-	return s
-}
-
-// run runs the script, which says what it has seen line by line, and kills the server
-// when it says so.
-func (s *nodeScript) run(kill func()) {
-	s.t.Helper()
-	var complaints strings.Builder
-	s.cmd.Stderr = &complaints
-	out, err := s.cmd.StdoutPipe()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	in, err := s.cmd.StdinPipe()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := s.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	passed := 0
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		line := lines.Text()
-		if line == "kill" {
-			kill()
-			if _, err := io.WriteString(in, "restarted\n"); err != nil {
-				s.t.Error(err)
-			}
-			continue
-		}
-		s.t.Log(line)
-		if strings.HasPrefix(line, "ok ") {
-			passed++
-		}
-	}
-	if err := s.cmd.Wait(); err != nil || passed == 0 {
-		s.t.Fatalf("%s: %d passed, %v\n%s", s.cmd.Args[1], passed, err, complaints.String())
-	}
 }

@@ -1,53 +1,44 @@
-// Quickstart: an agent with one tool, run and streamed on SQLite.
+// Quickstart: an agent with one tool, and the page to talk to it.
 package main
 
 import (
 	"context"
-	"fmt"
 	"log"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/runtime/local"
+	"github.com/helixagents/helix/server"
+	"github.com/helixagents/helix/server/page"
 	"github.com/helixagents/helix/store/sqlite"
 )
 
-type place struct {
-	City string `json:"city" jsonschema:"the city's name"`
+type order struct {
+	Note string `json:"note" jsonschema:"the article and the quantity"`
 }
 
-var weather = helix.Tool{
-	Name: "weather", Description: "Tell the weather in a city.", ReadOnly: true,
-	Execute: helix.Func(func(_ context.Context, _ *helix.Call, in place) (string, error) {
-		return "sunny in " + in.City, nil
-	}),
-}
-
-var guide = &helix.Agent{
-	Name: "guide", Instructions: "You help travellers.", Tools: []helix.Tool{weather},
-	Model: scripted.New( // plays a script, so that no API key is needed
-		scripted.Call("weather", `{"city":"Lisbon"}`),
-		scripted.Text("It is sunny in Lisbon. Go!"),
-	),
+var shop = &helix.Agent{
+	Name:         "shop",
+	Description:  `Takes orders, and asks you before it places one. Say "Order ten pencils."`,
+	Instructions: "You work in a shop for pencils.",
+	Model:        scripted.Demo(scripted.DemoConfig{}), // plays a script; for a real model: anthropic.New(anthropic.Config{Model: "claude-sonnet-4-5"})
+	Tools: []helix.Tool{{
+		Name: "order", Description: "Place an order.", Approval: helix.RequireApproval,
+		Execute: helix.Func(func(_ context.Context, _ *helix.Call, in order) (string, error) {
+			return "ordered: " + in.Note, nil
+		}),
+	}},
 }
 
 func main() {
-	ctx := context.Background()
 	db, err := sqlite.Open("quickstart.db")
 	check(err)
-	defer db.Close()
-	rt, err := local.New(local.Config{Backend: db, Agents: []*helix.Agent{guide}})
+	rt, err := local.New(local.Config{Backend: db, Agents: []*helix.Agent{shop}})
 	check(err)
-	defer rt.Shutdown(ctx)
-	run, err := rt.Execute(ctx, guide, helix.Input{Message: helix.UserText("Shall I go to Lisbon?")})
+	api, err := server.New(server.Config{Executor: rt, Backend: db, Agents: server.Agents(shop), AllowUnauthenticated: true})
 	check(err)
-	for text, err := range run.Text(ctx) { // run.Stream has everything else
-		check(err)
-		fmt.Print(text)
-	}
-	res, err := run.Result(ctx)
-	check(err)
-	fmt.Printf("\n%s after %d steps\n", res.Status, res.Steps)
+	log.Print("open http://127.0.0.1:4170")
+	check(server.HTTPServer("127.0.0.1:4170", page.New(page.Config{API: api})).ListenAndServe())
 }
 
 func check(err error) {

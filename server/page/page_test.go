@@ -16,7 +16,7 @@ var api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 })
 
 // ask sends a request to a handler.
-func ask(t *testing.T, h http.Handler, method, target string, header ...string) *http.Response {
+func ask(t *testing.T, h http.Handler, method, target string, header ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, target, http.NoBody)
 	for i := 0; i < len(header); i += 2 {
@@ -24,16 +24,7 @@ func ask(t *testing.T, h http.Handler, method, target string, header ...string) 
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
-	return w.Result()
-}
-
-func read(t *testing.T, answer *http.Response) string {
-	t.Helper()
-	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(body)
+	return w
 }
 
 func TestPage(t *testing.T) {
@@ -62,11 +53,11 @@ func TestPage(t *testing.T) {
 		{below, "GET", "/support/agents", http.StatusOK, "", "api GET /agents"},
 	} {
 		answer := ask(t, c.handler, c.method, c.path)
-		body := read(t, answer)
-		if answer.StatusCode != c.status || !strings.Contains(body, c.text) || (c.media != "" && answer.Header.Get("Content-Type") != c.media) {
-			t.Errorf("%s %s: %d %s\n%.200s", c.method, c.path, answer.StatusCode, answer.Header, body)
+		body := answer.Body.String()
+		if answer.Code != c.status || !strings.Contains(body, c.text) || (c.media != "" && answer.Header().Get("Content-Type") != c.media) {
+			t.Errorf("%s %s: %d %s\n%.200s", c.method, c.path, answer.Code, answer.Header(), body)
 		}
-		policy := answer.Header.Get("Content-Security-Policy")
+		policy := answer.Header().Get("Content-Security-Policy")
 		if guarded := strings.Contains(policy, "default-src 'none'") && strings.Contains(policy, "script-src 'self';"); guarded != (c.media != "") {
 			t.Errorf("%s %s: the policy is %q", c.method, c.path, policy)
 		}
@@ -77,13 +68,13 @@ func TestPageIsAskedForOnce(t *testing.T) {
 	t.Parallel()
 	h := page.New(page.Config{API: api})
 	first := ask(t, h, "GET", "/page/app.js")
-	again := ask(t, h, "GET", "/page/app.js", "If-None-Match", first.Header.Get("Etag"))
-	if first.Header.Get("Cache-Control") != "no-cache" || again.StatusCode != http.StatusNotModified {
-		t.Errorf("%v, then %d", first.Header, again.StatusCode)
+	again := ask(t, h, "GET", "/page/app.js", "If-None-Match", first.Header().Get("Etag"))
+	if first.Header().Get("Cache-Control") != "no-cache" || again.Code != http.StatusNotModified {
+		t.Errorf("%v, then %d", first.Header(), again.Code)
 	}
-	other := ask(t, page.New(page.Config{API: api, Title: "Shop"}), "GET", "/", "If-None-Match", ask(t, h, "GET", "/").Header.Get("Etag"))
-	if other.StatusCode != http.StatusOK {
-		t.Errorf("with another title: %d", other.StatusCode)
+	other := ask(t, page.New(page.Config{API: api, Title: "Shop"}), "GET", "/", "If-None-Match", ask(t, h, "GET", "/").Header().Get("Etag"))
+	if other.Code != http.StatusOK {
+		t.Errorf("with another title: %d", other.Code)
 	}
 }
 
@@ -94,15 +85,15 @@ func TestPageWithoutItsSlash(t *testing.T) {
 	h := http.StripPrefix("/a/support", page.New(page.Config{API: api}))
 	for target, want := range map[string]string{"/a/support": "./support/", "/a/support?x=1": "./support/?x=1"} {
 		answer := ask(t, h, "GET", target)
-		if to := answer.Header.Get("Location"); answer.StatusCode != http.StatusTemporaryRedirect || to != want {
-			t.Errorf("%s: %d %q, want %q", target, answer.StatusCode, to, want)
+		if to := answer.Header().Get("Location"); answer.Code != http.StatusTemporaryRedirect || to != want {
+			t.Errorf("%s: %d %q, want %q", target, answer.Code, to, want)
 		}
 	}
 }
 
 func TestPageConfig(t *testing.T) {
 	t.Parallel()
-	body := read(t, ask(t, page.New(page.Config{API: api, Title: "<b>&", SignIn: `/in?"a`, SignOut: "/out"}), "GET", "/"))
+	body := ask(t, page.New(page.Config{API: api, Title: "<b>&", SignIn: `/in?"a`, SignOut: "/out"}), "GET", "/").Body.String()
 	for _, want := range []string{
 		"<title>&lt;b&gt;&amp;</title>", "<h1>&lt;b&gt;&amp;</h1>", `<html lang="en" data-sign-in="/in?&#34;a" data-sign-out="/out">`,
 	} {
@@ -110,7 +101,7 @@ func TestPageConfig(t *testing.T) {
 			t.Errorf("it does not contain %s:\n%.600s", want, body)
 		}
 	}
-	plain := read(t, ask(t, page.New(page.Config{API: api}), "GET", "/"))
+	plain := ask(t, page.New(page.Config{API: api}), "GET", "/").Body.String()
 	if !strings.Contains(plain, `<html lang="en">`) || !strings.Contains(plain, "<title>Helix</title>") || strings.Contains(plain, "{{") {
 		t.Errorf("without settings:\n%.600s", plain)
 	}
