@@ -284,7 +284,7 @@ func TestBrokenFiles(t *testing.T) {
 		{"merge key", "  clerk: {}", "  clerk: {^<<: {a: b}}", "agents.clerk", "merge keys are not supported"},
 		{"bad indentation", "    maxSteps: 20", "   ^maxSteps: 20", "", "not valid YAML"},
 		{"open bracket", "tools: [search, time, pay]", "tools: [search, time", "", "not valid YAML"},
-		{"tab", "    maxSteps: 20", "^\tmaxSteps: 20", "", "not valid YAML"},
+		{"tab", "    maxSteps: 20", "^\tmaxSteps: 20", "", "a tab begins the line"},
 		{"unknown alias", "    model: cheap", "    model: ^*cheap", "", "unknown anchor"},
 		{"second document", "store: sqlite:helix.db", "^---\nstore: sqlite:helix.db", "", "second document"},
 		{"not UTF-8", "instructions: Write.", "instructions: ^\xffWrite.", "", "not UTF-8"},

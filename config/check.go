@@ -108,7 +108,11 @@ func (f *File) checkAgent(a *Agent) {
 		at := fmt.Sprintf("%s.tools[%d]", path, i)
 		switch {
 		case f.tool(name) == nil && !f.damaged("tools."+name):
-			s.wrong(at, "there is no tool %q%s", name, f.hint(name, f.toolNames()))
+			hint := f.hint(name, f.toolNames())
+			if len(f.Tools) == 0 {
+				hint = "; define it in the section tools, which the file does not have"
+			}
+			s.wrong(at, "there is no tool %q%s", name, hint)
 		case offered[name]:
 			s.wrong(at, "the tool %q is listed twice", name)
 		}
@@ -181,7 +185,8 @@ func (f *File) checkModelName(path, name string) {
 	case isReference(name):
 		f.checkReference(path, name)
 	default:
-		f.source.wrong(path, "there is no model %q%s", name, f.hint(name, slices.Concat(f.modelNames(), []string{Demo, Auto})))
+		f.source.wrong(path, "there is no model %q%s; a model of a provider is written as in openai/gpt-5", name,
+			f.hint(name, slices.Concat(f.modelNames(), []string{Demo, Auto})))
 	}
 }
 

@@ -145,6 +145,10 @@ func (s *source) unreadable(data []byte) (position, string) {
 // syntax reports an error of the parser.
 func (s *source) syntax(data []byte, err error) {
 	line, column := yamlplace.Of(data, err)
+	if at := line - 1; at >= 0 && at < len(s.lines) && strings.HasPrefix(strings.TrimLeft(s.lines[at], " "), "\t") {
+		s.problem(position{line, column}, "", "a tab begins the line; YAML is indented with spaces")
+		return
+	}
 	s.problem(position{line, column}, "", "not valid YAML: %s", yamlplace.Message(err))
 }
 

@@ -20,7 +20,8 @@ func agentsCommand(signals <-chan os.Signal) *cobra.Command {
 		Use:   "agents",
 		Short: "List the agents of a server or a file",
 		Long: `List the agents of the server in --server or HELIX_SERVER, with the token in --token
-or HELIX_TOKEN. Without a server, list the agents of the file in --config.`,
+or HELIX_TOKEN. Without a server, list the agents of the file in --config,
+or of helix.yaml in this directory, or of the demo.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -42,7 +43,7 @@ or HELIX_TOKEN. Without a server, list the agents of the file in --config.`,
 // withAgents calls do with the agents of the server or the file. A file needs no store.
 func (t *target) withAgents(ctx context.Context, do func([]wire.Agent) error) error {
 	if t.url() == "" {
-		t.store = "memory:"
+		t.store = memoryStore
 	}
 	return t.with(ctx, func(ctx context.Context, c *client.Client) error {
 		agents, err := c.Agents(ctx)

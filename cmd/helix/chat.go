@@ -45,6 +45,7 @@ type chatOptions struct {
 	model   string
 	pace    time.Duration
 	verbose bool
+	found   bool // the file is one that nobody named
 }
 
 func chatCommand(signals <-chan os.Signal) *cobra.Command {
@@ -52,9 +53,9 @@ func chatCommand(signals <-chan os.Signal) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "chat",
 		Short: "Talk to an agent in the terminal",
-		Long: `Talk to an agent in the terminal: an agent of a file (--config), of a server (--server,
-with the token in --token or HELIX_TOKEN), or the demo agent. If there are several,
-choose one with --agent.
+		Long: `Talk to an agent in the terminal: an agent of a server (--server, with the token in
+--token or HELIX_TOKEN), of a file (--config, or else helix.yaml in this directory), or
+the demo agent. If there are several, choose one with --agent.
 
 Every step is stored as it happens. Stop the program, or kill it in the middle of an
 answer: the next start continues where it stopped. The store is the file helix.db in
@@ -92,8 +93,7 @@ are read from standard input, one per line, and the exit code reports whether ev
 turn succeeded.`,
 		Example: `  helix chat                              continue the latest session, or start one
   helix chat --session trip               continue or start the session "trip"
-  helix chat --config helix.yaml --agent shop
-                                          talk to an agent of a file
+  helix chat --agent shop                 talk to an agent of helix.yaml in this directory
   helix chat --server 127.0.0.1:4170 --agent assistant
                                           talk to an agent of a server
   helix chat --model openai/gpt-5         use a real model for the demo
@@ -125,21 +125,26 @@ func (o *chatOptions) check(cmd *cobra.Command) error {
 	switch {
 	case o.server != "":
 		other = "--server"
-	case o.config != "":
+	case o.config != "" && o.config != demoConfig:
 		other = "--config"
 	case o.url() != "":
 		other = "HELIX_SERVER"
 	}
+	if other == "" {
+		if o.config, o.found = findConfig(o.config); o.config != "" {
+			other = o.config
+		}
+	}
 	for _, name := range []string{"model", "pace"} {
 		if other != "" && cmd.Flags().Changed(name) {
-			return usageError{fmt.Errorf("--%s is only for the demo agent and cannot be combined with %s", name, other)}
+			return usageError{fmt.Errorf("--%s is only for the demo agent and cannot be combined with %s (--config demo selects the demo)", name, other)}
 		}
 	}
 	if o.server != "" && o.config != "" {
 		return usageError{errors.New("--server and --config cannot be combined: a server has its own agents")}
 	}
 	if other == "" && o.agent != "" {
-		return usageError{errors.New("--agent requires --config or --server: the demo has only one agent")}
+		return usageError{errors.New("--agent requires --server or a file: the demo of this command has only one agent")}
 	}
 	return nil
 }
@@ -249,6 +254,9 @@ func (c *chat) openStore(ctx context.Context, opts *chatOptions, log *slog.Logge
 		return nil, err
 	}
 	c.where, c.owned = shown(p.address), true
+	if opts.config != "" {
+		c.where = opts.config + " · " + c.where
+	}
 	if kind, path := backend.Split(p.address); kind == backend.SQLite {
 		c.lines = newLines(c.screen, func() *history { return openHistory(filepath.Dir(path)) })
 	}
@@ -429,6 +437,9 @@ func (c *chat) finishEarlier(ctx context.Context) (bool, error) {
 // follow shows a run until it ends. Ctrl-C interrupts the run, and a second one ends the
 // program at once. A termination signal ends the program and leaves the run as it is.
 func (c *chat) follow(ctx context.Context, run string, from int64, withInput bool) error {
+	if c.screen.interactive {
+		defer hideTyping(os.Stdin)()
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
 	watched := make(chan struct{})

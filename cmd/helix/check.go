@@ -1,20 +1,20 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/helixagents/helix/config"
+	"github.com/helixagents/helix/runtime/local"
 )
-
-// defaultConfig is the file that is used if none is given.
-const defaultConfig = "helix.yaml"
 
 // errRefusedConfig ends the command for an invalid file whose problems have been printed.
 var errRefusedConfig = errors.New("the configuration is not valid")
@@ -67,6 +67,8 @@ type checkReport struct {
 	Agents   []string         `json:"agents"`
 	Tools    []string         `json:"tools"`
 	Skills   []string         `json:"skills"`
+
+	closed bool // helix serve refuses it without --allow-unauthenticated
 }
 
 // checkConfig checks a file. It returns an error only if the file cannot be read.
@@ -102,6 +104,11 @@ func checkConfig(path string) (*checkReport, error) {
 		report.OK, report.Problems = false, problems
 		return report, nil
 	}
+	report.Warnings = append(report.Warnings, file.Warnings()...)
+	report.closed = len(file.Server.Tokens) == 0 && !file.Server.AllowUnauthenticated
+	if err := lasting(cmp.Or(file.Runtime.Kind, local.Name), cmp.Or(os.Getenv(storeVariable), file.Store)); err != nil {
+		report.warn("runtime", "helix serve refuses this: "+err.Error())
+	}
 	// Whether the agents can be built here and now depends on API keys.
 	_, err = file.Build(buildOptions(nil))
 	if failure, ok := errors.AsType[*config.Error](err); ok {
@@ -109,6 +116,11 @@ func checkConfig(path string) (*checkReport, error) {
 		err = nil
 	}
 	return report, err
+}
+
+// warn adds a warning about a section of the file as a whole.
+func (r *checkReport) warn(section, message string) {
+	r.Warnings = append(r.Warnings, config.Problem{File: r.File, Line: 1, Column: 1, Path: section, Message: message})
 }
 
 func (r *checkReport) writeJSON(out io.Writer) error {
@@ -134,6 +146,9 @@ func (r *checkReport) write(out io.Writer) {
 			found = append(found, count(len(r.Skills), "skill"))
 		}
 		fmt.Fprintf(out, "%s is valid: %s\n", r.File, strings.Join(found, ", "))
+		if r.closed {
+			fmt.Fprintln(out, "It has no tokens, so helix serve starts only with --allow-unauthenticated.")
+		}
 	}
 }
 

@@ -30,10 +30,13 @@ func checkPath(path string, args ...string) (string, error) {
 	return strings.ReplaceAll(out.String(), filepath.Dir(path)+string(filepath.Separator), ""), err
 }
 
+// closed is what a check says of a file without tokens.
+const closed = "It has no tokens, so helix serve starts only with --allow-unauthenticated.\n"
+
 func TestCheckValid(t *testing.T) {
 	t.Parallel()
-	out, err := check(t, "version: 1\nagents: {a: {model: demo, tools: [t]}, b: {model: demo}}\ntools: {t: {type: client}}\n")
-	if err != nil || out != "helix.yaml is valid: 0 models, 2 agents, 1 tool\n" {
+	out, err := check(t, "version: 1\nagents: {a: {model: demo, tools: [t]}, b: {model: demo}}\ntools: {t: {type: client, description: Chooses.}}\n")
+	if err != nil || out != "helix.yaml is valid: 0 models, 2 agents, 1 tool\n"+closed {
 		t.Errorf("%s, %v", out, err)
 	}
 	remote := "version: 1\nagents: {a: {model: demo, remotes: [{name: far, url: 'https://example.com'}]}}\n"
@@ -47,7 +50,7 @@ func TestCheckBroken(t *testing.T) {
 	const broken = "version: 1\nagents: {a: {modl: demo, model: demo, tools: [t]}}\n"
 	out, err := check(t, broken)
 	want := "helix.yaml:2:14: agents.a.modl: unknown key; did you mean model?\n" +
-		"helix.yaml:2:47: agents.a.tools[0]: there is no tool \"t\"; there is none\n"
+		"helix.yaml:2:47: agents.a.tools[0]: there is no tool \"t\"; define it in the section tools, which the file does not have\n"
 	if !errors.Is(err, errRefusedConfig) || out != want {
 		t.Errorf("%s, %v", out, err)
 	}
@@ -66,7 +69,7 @@ func TestCheckWarns(t *testing.T) {
 	t.Setenv("OPENAI_API_KEY", "")
 	out, err := check(t, "version: 1\nagents:\n  a: {model: openai/gpt-5}\n")
 	if err != nil || !strings.HasPrefix(out, "warning: helix.yaml:3:14: agents.a.model: ") || !strings.Contains(out, "OPENAI_API_KEY") ||
-		!strings.HasSuffix(out, "helix.yaml is valid: 0 models, 1 agent, 0 tools\n") {
+		!strings.HasSuffix(out, "helix.yaml is valid: 0 models, 1 agent, 0 tools\n"+closed) {
 		t.Errorf("%s, %v", out, err)
 	}
 }
@@ -131,7 +134,7 @@ func TestCheckSkills(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const valid = "helix.yaml is valid: 0 models, 1 agent, 0 tools, 1 skill\n"
+	const valid = "helix.yaml is valid: 0 models, 1 agent, 0 tools, 1 skill\n" + closed
 	if out, err := checkPath(path); err != nil || out != valid {
 		t.Errorf("%s, %v", out, err)
 	}
@@ -146,5 +149,56 @@ func TestCheckSkills(t *testing.T) {
 	out, err = checkPath(path)
 	if err != nil || !strings.HasSuffix(out, valid) || !strings.Contains(out, "warning: ") || !strings.Contains(out, "skills/team/pdf/SKILL.md:1:1: the skill pdf is hidden by") {
 		t.Errorf("%s, %v", out, err)
+	}
+}
+
+// TestCheckWarnsOfTraps checks what is valid and probably not meant.
+func TestCheckWarnsOfTraps(t *testing.T) {
+	t.Parallel()
+	for file, want := range map[string]string{
+		"server: {tokens: [{token: change-me-before-use, user: a}]}": "helix.yaml:3:27: server.tokens[0].token: this token is in a public example",
+		"tools: {t: {type: client}}":                                 "helix.yaml:3:9: tools.t: the tool has no description",
+		"tools: {t: {type: http, description: d, url: 'http://127.0.0.1:80/{a}', input: {type: object, properties: {a: {type: string}}, required: [a]}}}": "tools.t.url: the service is on this machine",
+		"tools: {t: {type: http, description: d, url: 'https://10.1.2.3/'}}":                                                                              "tools.t.url: the service is on this machine",
+		"tools: {t: {type: http, description: d, url: 'http://localhost/'}}":                                                                              "tools.t.url: the service is on this machine",
+		"runtime: {kind: temporal}\nstore: 'memory:'":                                                                                                     "runtime: helix serve refuses this: the store memory:",
+	} {
+		out, err := check(t, "version: 1\nagents: {a: {model: demo}}\n"+file+"\n")
+		if err != nil || strings.Count(out, "warning: ") != 1 || !strings.Contains(out, want) {
+			t.Errorf("%s: %v\n%swant %s", file, err, out, want)
+		}
+	}
+	const fine = "version: 1\nagents: {a: {model: demo}}\nserver: {tokens: [{token: 0123456789abcdef, user: a}]}\n" +
+		"tools: {t: {type: http, description: d, url: 'http://127.0.0.1/', allowPrivate: true}, u: {type: http, description: d, url: 'https://example.com'}}\n"
+	if out, err := check(t, fine); err != nil || out != "helix.yaml is valid: 0 models, 1 agent, 2 tools\n" {
+		t.Errorf("%s, %v", out, err)
+	}
+}
+
+// TestTypicalMistakes has what people get wrong in their first file, and what they are told.
+func TestTypicalMistakes(t *testing.T) {
+	t.Parallel()
+	for file, want := range map[string]string{
+		"agents: {a: {model: demo}}":                                        "helix.yaml:1:1: the key version is missing",
+		"version: 2\nagents: {a: {model: demo}}":                            "helix.yaml:1:10: version",
+		"version: 1\nagent: {a: {model: demo}}":                             "helix.yaml:2:1: agent: unknown key; did you mean agents?",
+		"version: 1\nagents:\n\ta: {model: demo}":                           "helix.yaml:3:1: a tab begins the line; YAML is indented with spaces",
+		"version: 1\nagents: {a: {modle: demo}}":                            "agents.a.modle: unknown key; did you mean model?",
+		"version: 1\nagents: {a: {model: gpt-5}}":                           `agents.a.model: `,
+		"version: 1\nagents: {a: {model: opnai/gpt-5}}":                     `agents.a.model: `,
+		"version: 1\nagents: {a: {model: demo, tools: [clock]}}":            `agents.a.tools[0]: there is no tool "clock"; define it in the section tools, which the file does not have`,
+		"version: 1\nagents: {a: {model: demo, tools: clock}}":              "agents.a.tools: ",
+		"version: 1\nagents: {a: {model: demo, maxSteps: many}}":            "agents.a.maxSteps: ",
+		"version: 1\nagents: {a b: {model: demo}}":                          "agents.a b: ",
+		"version: 1\nagents: {a: {model: \"${NO_SUCH_VARIABLE}\"}}":         "NO_SUCH_VARIABLE",
+		"version: 1\nagents: {a: {model: demo, subAgents: [b]}}":            "agents.a.subAgents[0]",
+		"version: 1\nagents: {a: {model: demo}}\ntools: {t: {type: https}}": "tools.t.type: ",
+		"version: 1\nagents: {a: {model: demo, sessionExpiry: 5}}":          "agents.a.sessionExpiry: ",
+	} {
+		out, err := check(t, file+"\n")
+		if !errors.Is(err, errRefusedConfig) || !strings.Contains(out, want) || !strings.HasPrefix(out, "helix.yaml:") {
+			t.Errorf("%s: %v\n%swant %s", file, err, out, want)
+		}
+		t.Logf("%s\n%s", file, out)
 	}
 }

@@ -21,7 +21,7 @@ import (
 func compactCommand(t *target) *cobra.Command {
 	var compact wire.Compact
 	cmd := &cobra.Command{
-		Use: "compact ID", Short: "Shorten what the model is sent of a conversation", Args: oneSession,
+		Use: "compact ID", Short: "Shorten what the model is sent of a conversation", Args: oneSession, ValidArgsFunction: t.completeSession,
 		Long: `Shorten what the model is sent of a conversation: a summary takes the place of all but
 the last messages, as the agent's context settings say, or large arguments and results
 of earlier calls are cut. The history stays whole. A model is asked for the summary,
@@ -49,7 +49,7 @@ gain, the session stays as it is, and the command says why.
 
 func clearCommand(t *target) *cobra.Command {
 	return &cobra.Command{
-		Use: "clear ID", Short: "Let the model forget a conversation", Args: oneSession,
+		Use: "clear ID", Short: "Let the model forget a conversation", Args: oneSession, ValidArgsFunction: t.completeSession,
 		Long: `Let the model forget a conversation: it is sent nothing of what was said so far. The
 history stays whole, and the session can be rewound to before (see helix resume
 --checkpoint). The session must not run, and no call may wait for an answer.

@@ -19,6 +19,9 @@ const (
 	dbosVariable    = "HELIX_DBOS_DATABASE"
 )
 
+// memoryStore is the address of a store that ends with the process.
+const memoryStore = "memory:"
+
 const storeUsage = "`ADDRESS` of the store: directory, SQLite file, postgres://… or redis://… (default: $" + storeVariable + ", or this user's directory)"
 
 // dataAddress returns the store's address for a --store flag: a server, a file, or a file

@@ -3,7 +3,6 @@ package main
 import (
 	"embed"
 
-	"github.com/helixagents/helix/config"
 	"github.com/helixagents/helix/skill"
 	"github.com/helixagents/helix/skill/files"
 )
@@ -13,9 +12,6 @@ var demoYAML []byte
 
 //go:embed skills
 var demoFiles embed.FS
-
-// demoFile is the configuration of the demo.
-func demoFile() (*config.File, error) { return config.Parse("demo.yaml", demoYAML) }
 
 // demoSkills are the skills of the demo, which are part of the program.
 func demoSkills() skill.Provider { return files.FS(demoFiles) }

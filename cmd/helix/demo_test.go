@@ -27,7 +27,7 @@ type demo struct {
 
 func newDemo(t *testing.T) *demo {
 	t.Helper()
-	file, err := demoFile()
+	file, err := readConfig("")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
-// Command helix runs and operates agents: serve offers agents over HTTP, worker runs turns
-// that servers start, check validates a configuration file, chat talks to an agent in the
-// terminal. sessions, agents, waiting, submit, resume, retry, interrupt and cleanup operate
+// Command helix runs and operates agents: init begins a project, serve offers agents over
+// HTTP, worker runs turns that servers start, check validates a configuration file, chat
+// talks to an agent in the terminal, run sends it one message. sessions, agents, waiting, submit, resume, retry, interrupt and cleanup operate
 // sessions, skills shows, checks and fetches skills, and migrate updates the tables of a
 // store.
 package main
@@ -22,6 +22,7 @@ import (
 const (
 	exitFailure    = 1
 	exitUsage      = 2
+	exitWaits      = 3
 	exitForced     = 128 + int(syscall.SIGINT)
 	exitTerminated = 128 + int(syscall.SIGTERM)
 )
@@ -48,6 +49,8 @@ func run(args []string, signals <-chan os.Signal, out, complaints io.Writer) int
 		return 0
 	case errors.Is(err, errTerminated):
 		return exitTerminated
+	case errors.Is(err, errAwaitsPerson):
+		return exitWaits
 	case errors.Is(err, errTurnFailed), errors.Is(err, errRefusedConfig), errors.Is(err, errRefusedSkills): // it has been reported
 		return exitFailure
 	}
@@ -67,21 +70,19 @@ func rootCommand(signals <-chan os.Signal) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		// run prints errors, on one line.
 		SilenceErrors: true, SilenceUsage: true,
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
+		return usageError{fmt.Errorf("%w (see %s --help)", explainFlag(err), cmd.CommandPath())}
 	})
 	versionFlag(root)
 	for _, group := range []struct {
 		title    string
 		commands []*cobra.Command
 	}{
-		{"Run agents:", []*cobra.Command{chatCommand(signals), serveCommand(signals), workerCommand(signals), checkCommand()}},
+		{"Run agents:", []*cobra.Command{initCommand(), checkCommand(), chatCommand(signals), runCommand(signals), serveCommand(signals), workerCommand(signals)}},
 		{"Inspect agents and sessions:", []*cobra.Command{agentsCommand(signals), sessionsCommand(signals), waitingCommand(signals)}},
 		{"Operate sessions:", []*cobra.Command{submitCommand(signals), resumeCommand(signals), retryCommand(signals), interruptCommand(signals)}},
-		{"Work on skills:", []*cobra.Command{skillsCommand(signals)}},
-		{"Maintain a store:", []*cobra.Command{cleanupCommand(signals), tasksCommand(signals), migrateCommand()}},
+		{"Maintain a store, or skills:", []*cobra.Command{cleanupCommand(signals), tasksCommand(signals), migrateCommand(), skillsCommand(signals)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
 		for _, cmd := range group.commands {
@@ -91,6 +92,7 @@ func rootCommand(signals <-chan os.Signal) *cobra.Command {
 	}
 	root.AddCommand(environmentTopic())
 	root.SetHelpCommand(helpCommand())
+	completeNoFiles(root)
 	others := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		if cmd != root {
@@ -115,8 +117,8 @@ func overview(root *cobra.Command) {
 		}
 	}
 	fmt.Fprint(out, `
-helix COMMAND --help explains a command. helix help environment lists the
-environment variables. helix --version prints the version.
+helix COMMAND --help explains a command, helix help environment the environment variables;
+helix completion SHELL completes words in bash, zsh or fish; helix --version is the version.
 `)
 }
 

@@ -200,7 +200,7 @@ func TestMistakesGetOneLine(t *testing.T) {
 		{"sessions ls --store " + file, "is not a SQLite database", exitFailure},
 		{"migrate status --store /no/such\x1b[31m/place", "there is no directory /no/such[31m", exitFailure},
 		{"chat extra", `unknown argument "extra"`, exitUsage},
-		{"chat --pace never", `invalid argument "never" for "--pace" flag`, exitUsage},
+		{"chat --pace never", `--pace "never" is not a duration such as 30s`, exitUsage},
 		{"chat --session a/../b", `session id "a/../b" must not contain ".."`, exitFailure},
 		{"chat --data " + file + "/deeper", "not a directory", exitFailure},
 		{"chat --data " + file, "not a SQLite database", exitFailure},

@@ -18,7 +18,7 @@ import (
 )
 
 func migrateCommand() *cobra.Command {
-	var place string
+	var place, file string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "migrate",
@@ -35,12 +35,16 @@ run it at once: one of them does the work.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	addStoreFlag(cmd.PersistentFlags(), &place, storeUsage)
+	cmd.PersistentFlags().StringVar(&file, "config", "", "`FILE` that names the store (default: "+defaultConfig+" in this directory, if it is there)")
 	status := &cobra.Command{
 		Use:   "status",
 		Short: "List applied and missing migrations without changing anything",
 		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			place := cmp.Or(place, os.Getenv(storeVariable))
+			place, err := storeToMigrate(cmd, place, file)
+			if err != nil {
+				return err
+			}
 			address, err := dataAddress(place, false)
 			if err != nil {
 				return err
@@ -65,7 +69,11 @@ run it at once: one of them does the work.`,
 			Short: "Apply missing migrations",
 			Args:  noArguments,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				address, err := dataAddress(cmp.Or(place, os.Getenv(storeVariable)), true)
+				place, err := storeToMigrate(cmd, place, file)
+				if err != nil {
+					return err
+				}
+				address, err := dataAddress(place, true)
 				if err != nil {
 					return err
 				}
@@ -74,6 +82,22 @@ run it at once: one of them does the work.`,
 		},
 	)
 	return cmd
+}
+
+// storeToMigrate returns the store of the flag, of the environment, or of a file.
+func storeToMigrate(cmd *cobra.Command, flag, file string) (string, error) {
+	if store := cmp.Or(flag, os.Getenv(storeVariable)); store != "" {
+		return store, nil
+	}
+	path, found := findConfig(file)
+	if found {
+		tellConfig(cmd.ErrOrStderr(), path)
+	}
+	read, err := readConfig(path)
+	if err != nil {
+		return "", err
+	}
+	return read.Store, nil
 }
 
 // migrateUp updates a store's tables, as opening the store does, and prints the applied

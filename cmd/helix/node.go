@@ -34,7 +34,7 @@ type nodeOptions struct {
 
 func (o *nodeOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&o.config, "config", "", "`FILE` with the agents (default: the demo)")
+	flags.StringVar(&o.config, "config", "", configUsage)
 	addStoreFlag(flags, &o.store, "`ADDRESS` of the store: directory, SQLite file, postgres://…, redis://… or memory: (default: $"+storeVariable+", or the file's)")
 	flags.StringVar(&o.streams, "streams", "", "`ADDRESS` of a separate store for the streams (default: $"+streamsVariable+", or the file's)")
 	flags.DurationVar(&o.grace, "grace", 5*time.Second, "how long running turns may continue after a signal to stop")
@@ -68,6 +68,7 @@ func (n *node) prepare() (*config.File, error) {
 	if n.log, err = newLogger(n.out, n.opts.logFormat, n.opts.logLevel); err != nil {
 		return nil, err
 	}
+	n.opts.config, _ = findConfig(n.opts.config)
 	file, err := readConfig(n.opts.config)
 	if err != nil {
 		return nil, err
@@ -79,14 +80,6 @@ func (n *node) prepare() (*config.File, error) {
 	return file, lasting(n.settings.Kind, n.store)
 }
 
-// readConfig reads the given file, or the demo's.
-func readConfig(path string) (*config.File, error) {
-	if path == "" {
-		return demoFile()
-	}
-	return config.Load(path)
-}
-
 // open opens the store and starts the runtime.
 func (n *node) open(ctx context.Context, file *config.File) error {
 	agents, err := file.Build(buildOptions(n.log))
@@ -94,7 +87,7 @@ func (n *node) open(ctx context.Context, file *config.File) error {
 		return err
 	}
 	n.agents.Store(&agents)
-	n.tellSkills(ctx, file)
+	n.warn(ctx, file)
 	if n.db, err = n.openStore(file); err != nil {
 		return err
 	}
@@ -105,9 +98,12 @@ func (n *node) open(ctx context.Context, file *config.File) error {
 	return nil
 }
 
-// tellSkills logs what is wrong with the skills of a file. The agents do without those that
-// cannot be used.
-func (n *node) tellSkills(ctx context.Context, file *config.File) {
+// warn logs what a file probably does not mean, and what is wrong with its skills. The
+// agents do without those that cannot be used.
+func (n *node) warn(ctx context.Context, file *config.File) {
+	for _, p := range file.Warnings() {
+		n.log.WarnContext(ctx, "config.warning", "problem", p.String())
+	}
 	_, problems, warnings := file.CheckSkills(demoSkills())
 	for _, p := range append(problems, warnings...) {
 		n.log.WarnContext(ctx, "skill.problem", "problem", p.String())
@@ -149,7 +145,8 @@ func (n *node) greet(what string) {
 	if n.settings.Kind != local.Name {
 		on = "  turns:  " + n.where + "\n"
 	}
-	fmt.Fprintf(n.out, "helix: %s\n  agents: %s\n%s  data:   %s\n", what, strings.Join(names, ", "), on, n.shown)
+	file := cmp.Or(n.opts.config, "the demo, because there is no "+defaultConfig+" here")
+	fmt.Fprintf(n.out, "helix: %s\n  agents: %s\n%s  data:   %s\n  file:   %s\n", what, strings.Join(names, ", "), on, n.shown, file)
 }
 
 // leaving returns a context that bounds how long running turns may continue after a signal.

@@ -20,7 +20,7 @@ import (
 // follow prints a session's stream until it ends.
 func follow(ctx context.Context, out io.Writer, id string, asJSON bool, items iter.Seq2[stream.Item, error]) error {
 	screen := newScreen()
-	screen.out = out
+	screen.out, screen.wrapper = out, wrapperOf(out)
 	view := turnView{screen: screen, session: id, withInput: true}
 	encoder := json.NewEncoder(out)
 	encoder.SetEscapeHTML(false)
@@ -68,6 +68,12 @@ func (t *target) followRun(ctx context.Context, out io.Writer, c *client.Client,
 	if err != nil {
 		return err
 	}
+	t.tellPending(out, id, pending)
+	return nil
+}
+
+// tellPending prints the calls that a session waits for, and how to answer them.
+func (t *target) tellPending(out io.Writer, id string, pending []session.Pending) {
 	for i := range pending {
 		p := &pending[i]
 		if p.Kind == session.PendingApproval {
@@ -76,7 +82,6 @@ func (t *target) followRun(ctx context.Context, out io.Writer, c *client.Client,
 		fmt.Fprintf(out, "The session is waiting for %s:\n", awaited(p))
 		t.hint(out, id, p)
 	}
-	return nil
 }
 
 // hint prints the commands that answer a call.
@@ -222,7 +227,7 @@ workers run it. After Ctrl-C a server on the same store continues the run.
 ` + targetHelp,
 		Example: `  helix resume ID
   helix resume ID --message "Continue, but shorter."`,
-		Args: oneSession,
+		Args: oneSession, ValidArgsFunction: t.completeSession,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			resume.SessionID = args[0]
 			if text != "" {
@@ -255,7 +260,7 @@ workers run it. After Ctrl-C a server on the same store continues the run.
 ` + targetHelp,
 		Example: `  helix sessions ls --activity failed
   helix retry ID`,
-		Args: oneSession,
+		Args: oneSession, ValidArgsFunction: t.completeSession,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return t.with(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				started, err := c.Retry(ctx, args[0], wire.Retry{})
@@ -278,7 +283,7 @@ func interruptCommand(signals <-chan os.Signal) *cobra.Command {
 		Use:   "interrupt ID",
 		Short: "Stop the run of a session; it can be resumed",
 		Long:  "Stop the run of a session. The run can be resumed, unless --abort ends it permanently.\n" + targetHelp,
-		Args:  oneSession,
+		Args:  oneSession, ValidArgsFunction: t.completeSession,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			stop.SessionID = args[0]
 			return t.with(cmd.Context(), func(ctx context.Context, c *client.Client) error {

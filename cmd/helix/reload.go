@@ -86,7 +86,7 @@ func (n *node) replace(file *config.File) error {
 		return err
 	}
 	n.agents.Store(&agents)
-	n.tellSkills(context.Background(), file)
+	n.warn(context.Background(), file)
 	return nil
 }
 

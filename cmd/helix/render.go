@@ -27,10 +27,11 @@ type screen struct {
 	interactive bool
 	color       bool
 	midLine     bool // the cursor is not at the beginning of a line
+	wrapper     *wrapper
 }
 
 func newScreen() *screen {
-	s := &screen{out: os.Stdout, side: os.Stdout, interactive: isTerminal(os.Stdin)}
+	s := &screen{out: os.Stdout, side: os.Stdout, interactive: isTerminal(os.Stdin), wrapper: newWrapper(os.Stdout)}
 	if !s.interactive {
 		s.side = os.Stderr
 	}
@@ -69,14 +70,16 @@ func (s *screen) text(style, piece string) {
 	if piece = printable(piece); piece == "" {
 		return
 	}
-	fmt.Fprint(s.out, s.styled(style, piece))
+	fmt.Fprint(s.out, s.styled(style, s.wrapper.wrap(piece)))
 	s.midLine = !strings.HasSuffix(piece, "\n")
 }
 
 // line shows a text on its own lines.
 func (s *screen) line(style, text string) {
 	s.end()
-	fmt.Fprintln(s.out, s.styled(style, printable(text)))
+	s.wrapper.begin()
+	fmt.Fprintln(s.out, s.styled(style, s.wrapper.wrap(printable(text))))
+	s.wrapper.begin()
 }
 
 // end moves to the beginning of a line.
@@ -84,6 +87,7 @@ func (s *screen) end() {
 	if s.midLine {
 		fmt.Fprintln(s.out)
 		s.midLine = false
+		s.wrapper.begin()
 	}
 }
 
@@ -101,7 +105,9 @@ func (s *screen) error(err error) { s.aside(red, "error: "+err.Error()) }
 func (s *screen) aside(style, text string) {
 	s.end()
 	if text = printable(text); s.interactive { // also if only the input is not a terminal
-		text = s.styled(style, text)
+		s.wrapper.begin()
+		text = s.styled(style, s.wrapper.wrap(text))
+		s.wrapper.begin()
 	}
 	fmt.Fprintln(s.side, text)
 }
@@ -210,11 +216,19 @@ func (s *screen) part(role session.Role, p *session.Part, several bool) {
 	}
 }
 
+// call shows a call. The arguments of the one that finishes are the agent's output.
 func (s *screen) call(tool string, input json.RawMessage) {
+	if tool == session.FinishTool {
+		s.line(plain, visible(string(input)))
+		return
+	}
 	s.line(cyan, "→ "+tool+" "+visible(oneLine(string(input))))
 }
 
 func (s *screen) result(tool string, result json.RawMessage, several bool) {
+	if tool == session.FinishTool {
+		return // its result tells the model, not people, that it has finished
+	}
 	shown := string(result)
 	var text string
 	if json.Unmarshal(result, &text) == nil {

@@ -39,10 +39,11 @@ func serveCommand(signals <-chan os.Signal) *cobra.Command {
 		Long: `Serve the agents of a file over HTTP: to browsers with Vercel's AI SDK, to other
 services, and to the page at /.
 
-The file is helix.yaml; "helix check" lists its problems. When the file changes, it is
-read again: agents and tokens take effect at once, and the log warns about other
+The file is the one in --config, or helix.yaml in this directory; "helix init" writes one
+to begin with, and "helix check" lists the problems of a file. When the file changes, it
+is read again: agents and tokens take effect at once, and the log warns about other
 settings, which need a restart. An invalid file is refused and logged, and the old
-settings stay in effect. Without a file, a demo is served. Its agents use a model whose
+settings stay in effect. Without a file, or with --config demo, a demo is served. Its agents use a model whose
 key is in the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY), or a
 script if there is no key; HELIX_MODEL selects another model.
 
@@ -64,11 +65,11 @@ Postgres, or beside the store's SQLite file, unless you name another database.
 
 Ctrl-C or SIGTERM ends the open streams and gives running turns --grace to finish. The
 next start continues the others. SIGHUP reloads the file at once.`,
-		Example: `  helix serve --allow-unauthenticated            the demo, on this machine
-  helix serve --config helix.yaml                your agents
-  helix serve --config helix.yaml --addr :4170 --store postgres://helix@db/agents
-  helix serve --config helix.yaml --store postgres://helix@db/agents --streams redis://cache:6379
-  helix serve --config helix.yaml --store postgres://helix@db/agents --runtime temporal`,
+		Example: `  helix serve --allow-unauthenticated            the demo, if there is no helix.yaml
+  helix serve                                    the agents of helix.yaml in this directory
+  helix serve --config agents/helix.yaml --addr :4170 --store postgres://helix@db/agents
+  helix serve --store postgres://helix@db/agents --streams redis://cache:6379
+  helix serve --store postgres://helix@db/agents --runtime temporal`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runServe(cmd.Context(), &opts, cmd.ErrOrStderr(), signals)

@@ -165,7 +165,7 @@ type shownSession struct {
 
 func showCommand(t *target) *cobra.Command {
 	return &cobra.Command{
-		Use: "show ID", Short: "Show a session: status, waiting calls, messages", Args: oneSession,
+		Use: "show ID", Short: "Show a session: status, waiting calls, messages", Args: oneSession, ValidArgsFunction: t.completeSession,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return t.with(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				shown := shownSession{}
@@ -272,7 +272,7 @@ func printSession(out io.Writer, shown *shownSession) {
 	if len(shown.Messages) > 0 {
 		fmt.Fprintln(out)
 		screen := newScreen()
-		screen.out = out
+		screen.out, screen.wrapper = out, wrapperOf(out)
 		screen.transcript(shown.Messages)
 	}
 }
@@ -280,7 +280,7 @@ func printSession(out io.Writer, shown *shownSession) {
 func tailCommand(t *target) *cobra.Command {
 	var from int64
 	cmd := &cobra.Command{
-		Use: "tail ID", Short: "Follow a session's stream", Args: oneSession,
+		Use: "tail ID", Short: "Follow a session's stream", Args: oneSession, ValidArgsFunction: t.completeSession,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return t.with(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				return follow(ctx, cmd.OutOrStdout(), args[0], t.json, c.Read(ctx, args[0], from))
@@ -294,7 +294,7 @@ func tailCommand(t *target) *cobra.Command {
 func checkpointsCommand(t *target) *cobra.Command {
 	var page session.PageRequest
 	cmd := &cobra.Command{
-		Use: "checkpoints ID", Short: "List the checkpoints of a session, newest first", Args: oneSession,
+		Use: "checkpoints ID", Short: "List the checkpoints of a session, newest first", Args: oneSession, ValidArgsFunction: t.completeSession,
 		Long: `List the points that a session can be branched from or rewound to, newest first.
 The first column is the value for --checkpoint of "helix sessions branch" and "helix resume".
 ` + targetHelp,
@@ -333,7 +333,7 @@ func branchCommand(t *target) *cobra.Command {
 	var messages int
 	var text string
 	cmd := &cobra.Command{
-		Use: "branch ID", Short: "Copy a session and optionally send the copy a message", Args: oneSession,
+		Use: "branch ID", Short: "Copy a session and optionally send the copy a message", Args: oneSession, ValidArgsFunction: t.completeSession,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("messages") {
 				branch.MessageIndex = &messages
@@ -364,7 +364,7 @@ func branchCommand(t *target) *cobra.Command {
 
 func removeCommand(t *target) *cobra.Command {
 	return &cobra.Command{
-		Use: "rm ID", Short: "Delete a session and the sessions of its sub-agents", Args: oneSession,
+		Use: "rm ID", Short: "Delete a session and the sessions of its sub-agents", Args: oneSession, ValidArgsFunction: t.completeSession,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return t.with(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				done, err := c.Delete(ctx, args[0])

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -38,6 +39,11 @@ type target struct {
 	tenant  string
 	user    string
 	json    bool
+	// creates is set for commands that begin sessions. Others find none in a store that does
+	// not exist.
+	creates bool
+	// complaints is where the command says what is not its output.
+	complaints func() io.Writer
 	// runs is set for commands that continue a session. They use the runtime of the file, so
 	// that its servers recover unfinished turns; other commands need no runtime.
 	runs bool
@@ -60,7 +66,8 @@ func (t *target) placeFlags(cmd *cobra.Command) {
 	flags.StringVar(&t.server, "server", "", "`URL` of a server, such as "+defaultAddr+" (default: $HELIX_SERVER, or the store)")
 	flags.StringVar(&t.token, "token", "", "`TOKEN` for the server (default: $HELIX_TOKEN)")
 	addStoreFlag(flags, &t.store, storeUsage)
-	flags.StringVar(&t.config, "config", "", "`FILE` with the agents, for commands that run one on a store (default: the demo's)")
+	flags.StringVar(&t.config, "config", "", configUsage)
+	t.complaints = cmd.ErrOrStderr
 	flags.StringVar(&t.tenant, "tenant", "", "`TENANT` in the store (default: the default one)")
 	flags.StringVar(&t.user, "as", "", "`USER` that acts on the store, for tools that restrict who may approve")
 }
@@ -157,7 +164,11 @@ func shellWord(text string) string {
 // here serves the store to this process alone, so that commands work the same way with a
 // server and with a store.
 func (t *target) here(ctx context.Context, do func(context.Context, *client.Client) error) (err error) {
-	file, err := readConfig(t.config)
+	path, found := findConfig(t.config)
+	if found {
+		tellConfig(t.complaints(), path)
+	}
+	file, err := readConfig(path)
 	if err != nil {
 		return err
 	}
@@ -165,9 +176,18 @@ func (t *target) here(ctx context.Context, do func(context.Context, *client.Clie
 	if err != nil {
 		return err
 	}
-	address, err := dataAddress(cmp.Or(t.store, os.Getenv(storeVariable), file.Store), false)
+	address, err := dataAddress(cmp.Or(t.store, os.Getenv(storeVariable), file.Store), t.creates)
 	if err != nil {
 		return err
+	}
+	if path, ok := strings.CutPrefix(address, "sqlite:"); ok && !t.creates {
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			if t.store != "" {
+				return fmt.Errorf("there is no store at %s; helix serve, chat and run make one", shown(address))
+			}
+			fmt.Fprintf(t.complaints(), "helix: there is no store at %s yet\n", shown(address))
+			address = memoryStore
+		}
 	}
 	db, err := openStore(address, nil)
 	if err != nil {

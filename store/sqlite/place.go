@@ -42,9 +42,10 @@ func (c *Config) warnOfPlace() {
 		c.Logger.Warn("sqlite.readable_by_others", "path", c.Path, "mode", info.Mode().Perm().String(),
 			"meaning", "other users of this machine may read conversations; run chmod 600 on it and on the files beside it")
 	}
+	// Who may only list the directory learns nothing: the files are private.
 	directory := filepath.Dir(c.Path)
-	if info, err := os.Stat(directory); err == nil && info.Mode().Perm()&0o006 != 0 {
-		c.Logger.Warn("sqlite.readable_by_others", "path", directory, "mode", info.Mode().Perm().String(),
-			"meaning", "other users of this machine may list the directory of the database; run chmod 700 on it")
+	if info, err := os.Stat(directory); err == nil && info.Mode().Perm()&0o002 != 0 && info.Mode()&fs.ModeSticky == 0 {
+		c.Logger.Warn("sqlite.replaceable_by_others", "path", directory, "mode", info.Mode().Perm().String(),
+			"meaning", "other users of this machine may replace the database; keep it in a directory in which only you may write")
 	}
 }

@@ -29,8 +29,20 @@ func TestPrivateFiles(t *testing.T) { //nolint:paralleltest // see above
 	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 3 {
 		t.Errorf("the directory has %v, %v", entries, err)
 	}
-	if !strings.Contains(log, "sqlite.readable_by_others") || strings.Contains(log, "chmod 600") || !strings.Contains(log, "mode=-rwxr-xr-x") {
-		t.Errorf("a directory that others may read: %s", log)
+	if strings.Contains(log, "_by_others") {
+		t.Errorf("a directory that others may list, with private files: %s", log)
+	}
+}
+
+// TestReplaceableDatabase requires a warning about a directory in which others may rename
+// files, and none about one like /tmp.
+func TestReplaceableDatabase(t *testing.T) {
+	t.Parallel()
+	for mode, warned := range map[os.FileMode]bool{0o777: true, 0o777 | os.ModeSticky: false, 0o770: false} {
+		_, log := openLogged(t, Config{Path: filepath.Join(place(t, mode), "helix.db")})
+		if strings.Contains(log, "sqlite.replaceable_by_others") != warned {
+			t.Errorf("a directory of mode %s: %s", mode, log)
+		}
 	}
 }
 

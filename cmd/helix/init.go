@@ -1,0 +1,184 @@
+package main
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// The files of a new project.
+//
+//go:embed all:templates
+var templates embed.FS
+
+func initCommand() *cobra.Command {
+	var inGo bool
+	var replace string
+	cmd := &cobra.Command{
+		Use:   "init [DIRECTORY]",
+		Short: "Begin a project: an agent in a file, or a Go program with a test",
+		Long: `Write the files of a new project into a directory, by default this one: a helix.yaml
+with an agent, or with --go a program with an agent, its page and a test. Both work
+without an API key. Files that are there already are never changed: if there is one of
+the same name, nothing is written.
+
+A Go program needs the module github.com/helixagents/helix. Where it cannot be fetched,
+--replace names a directory with its source, such as a clone of the repository.`,
+		Example: `  helix init
+  helix init --go shop
+  helix init --go --replace ../helix shop`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usageError{fmt.Errorf("name one directory (see %s --help)", cmd.CommandPath())}
+			}
+			return nil
+		},
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveFilterDirs
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if replace != "" && !inGo {
+				return usageError{errors.New("--replace is for Go programs: add --go")}
+			}
+			dir := "."
+			if len(args) == 1 {
+				dir = args[0]
+			}
+			if inGo {
+				return initGo(cmd.OutOrStdout(), dir, replace)
+			}
+			return initFile(cmd.OutOrStdout(), dir)
+		},
+	}
+	cmd.Flags().BoolVar(&inGo, "go", false, "write a Go program with a test")
+	cmd.Flags().StringVar(&replace, "replace", "", "`DIRECTORY` with the source of Helix, for the go.mod of the program")
+	return cmd
+}
+
+// initFile writes a helix.yaml.
+func initFile(out io.Writer, dir string) error {
+	if err := writeTemplates(out, dir, "file", nil); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nNext:\n%s  helix serve                        the page at http://%s\n", changeTo(dir), defaultAddr)
+	fmt.Fprint(out, "  helix chat                         the same agent in the terminal\n"+
+		"  helix run shop \"What time is it?\"  one message, from a script\n\n"+
+		"Change helix.yaml while the server runs. \"helix check\" lists what is wrong with it.\n")
+	return nil
+}
+
+// initGo writes a Go program.
+func initGo(out io.Writer, dir, replace string) error {
+	module, err := moduleName(dir)
+	if err != nil {
+		return err
+	}
+	mod := "module " + module + "\n\ngo 1.26\n"
+	if replace != "" {
+		if replace, err = filepath.Abs(replace); err != nil {
+			return err
+		}
+		if source, err := os.ReadFile(filepath.Join(replace, "go.mod")); err != nil || !strings.HasPrefix(string(source), "module "+helixModule+"\n") {
+			return usageError{fmt.Errorf("--replace %s: it has no go.mod of %s", replace, helixModule)}
+		}
+		mod += "\nrequire " + helixModule + " v0.0.0\n\nreplace " + helixModule + " => " + quoteModPath(replace) + "\n"
+	}
+	if err := writeTemplates(out, dir, "go", map[string]string{"go.mod": mod}); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nNext:\n%s  go mod tidy\n  go test\n  go run .      the page at http://%s\n", changeTo(dir), defaultAddr)
+	return nil
+}
+
+const helixModule = "github.com/helixagents/helix"
+
+// changeTo returns the line that changes to a directory, if it is not this one.
+func changeTo(dir string) string {
+	if filepath.Clean(dir) == "." {
+		return ""
+	}
+	return "  cd " + shellWord(dir) + "\n"
+}
+
+// moduleName returns a name for the module of a directory.
+func moduleName(dir string) (string, error) {
+	path, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	name := regexp.MustCompile(`[^a-z0-9._-]+`).ReplaceAllString(strings.ToLower(filepath.Base(path)), "-")
+	if name = strings.Trim(name, ".-_"); name == "" {
+		return "agent", nil
+	}
+	return name, nil
+}
+
+// quoteModPath writes a path as go.mod wants it.
+func quoteModPath(path string) string {
+	if strings.ContainsAny(path, " \t\"'`()[]{},\\") {
+		return "`" + path + "`"
+	}
+	return path
+}
+
+// writeTemplates writes the files of a kind of project, and others, or nothing if one is
+// there already.
+func writeTemplates(out io.Writer, dir, kind string, others map[string]string) error {
+	files := map[string]string{}
+	var names []string
+	from, err := fs.Sub(templates, "templates/"+kind)
+	if err != nil {
+		return err
+	}
+	err = fs.WalkDir(from, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := fs.ReadFile(from, name)
+		name = strings.TrimSuffix(name, ".tmpl") // which keeps the Go tool from compiling it here
+		files[name], names = string(text), append(names, name)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for name, text := range others {
+		files[name], names = text, append([]string{name}, names...)
+	}
+	for _, name := range names {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			return fmt.Errorf("%s is there already; nothing was written", filepath.Join(dir, name))
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := writeNew(filepath.Join(dir, name), files[name]); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "wrote %s\n", filepath.Join(dir, name))
+	}
+	return nil
+}
+
+// writeNew writes a file that does not exist yet.
+func writeNew(path, text string) (err error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	_, err = file.WriteString(text)
+	return err
+}
