@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/helixagents/helix/internal/version"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
 )
@@ -28,7 +29,7 @@ func healthRoutes() []route {
 }
 
 func (x *exchange) health(status string) wire.Health {
-	return wire.Health{Status: status, Service: x.server.cfg.ServiceName}
+	return wire.Health{Status: status, Service: x.server.cfg.ServiceName, Version: version.Helix()}
 }
 
 // readyTimeout is how long the store may take to respond.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/internal/version"
 	"github.com/helixagents/helix/server"
 	"github.com/helixagents/helix/server/aisdk"
 	"github.com/helixagents/helix/server/wire"
@@ -46,7 +47,7 @@ func TestServiceName(t *testing.T) {
 		cfg.ServiceName, cfg.Logger = "orders", slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
 	for path, status := range map[string]string{"/healthz": "ok", "/readyz": "ready"} {
-		if got := call[wire.Health](s, http.StatusOK, http.MethodGet, path, nil); got != (wire.Health{Status: status, Service: "orders"}) {
+		if got := call[wire.Health](s, http.StatusOK, http.MethodGet, path, nil); got != (wire.Health{Status: status, Service: "orders", Version: version.Helix()}) {
 			t.Errorf("%s answers %+v", path, got)
 		}
 	}

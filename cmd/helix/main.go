@@ -11,11 +11,12 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/helixagents/helix/internal/version"
 )
 
 // Exit codes other than 0 for success.
@@ -194,17 +195,9 @@ func versionFlag(cmd *cobra.Command) {
 	}
 	cmd.RunE = func(cmd *cobra.Command, words []string) error {
 		if *show {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "helix", version())
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "helix", version.Helix())
 			return err
 		}
 		return run(cmd, words)
 	}
-}
-
-// version returns the module's version as recorded by the Go tool.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
 }

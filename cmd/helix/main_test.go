@@ -18,6 +18,7 @@ import (
 
 	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/internal/version"
 )
 
 // beProgram makes the test binary the program itself, so that tests drive a real
@@ -258,11 +259,11 @@ func TestHelpAndVersion(t *testing.T) {
 	for args, want := range map[string]string{
 		"":               "Operate sessions:",
 		"--help":         "Operate sessions:",
-		"--version":      "helix " + version() + "\n",
+		"--version":      "helix " + version.Helix() + "\n",
 		"chat --help":    "echo 'what is 6*7' | helix chat",
-		"chat --version": "helix " + version() + "\n",
-		"serve -v":       "helix " + version() + "\n",
-		"worker x -v":    "helix " + version() + "\n",
+		"chat --version": "helix " + version.Helix() + "\n",
+		"serve -v":       "helix " + version.Helix() + "\n",
+		"worker x -v":    "helix " + version.Helix() + "\n",
 	} {
 		out, complaint, code := (&operator{t: t}).run(strings.Fields(args)...)
 		if code != 0 || !strings.Contains(out, want) || complaint != "" {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/config"
+	"github.com/helixagents/helix/internal/version"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/store"
 )
@@ -146,6 +147,7 @@ func (n *node) greet(what string) {
 		on = "  turns:  " + n.where + "\n"
 	}
 	file := cmp.Or(n.opts.config, "the demo, because there is no "+defaultConfig+" here")
+	n.log.Info("process.started", "version", version.Helix(), "what", what)
 	fmt.Fprintf(n.out, "helix: %s\n  agents: %s\n%s  data:   %s\n  file:   %s\n", what, strings.Join(names, ", "), on, n.shown, file)
 }
 

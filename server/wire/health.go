@@ -6,4 +6,6 @@ type Health struct {
 	Status string `json:"status"`
 	// Service is the server's name, if it has one.
 	Service string `json:"service,omitempty"`
+	// Version is the version of Helix that the server was built with.
+	Version string `json:"version"`
 }
