@@ -1,0 +1,38 @@
+// What a newcomer sees in the first hour. HELIX_URL is the page, HELIX_PART which part of the hour it is.
+import assert from "node:assert/strict";
+import { begun, cards, idle, open, press, reply, restart, run, say, shot, talk, tellsStory, waits } from "./harness.mjs";
+
+async function order(page, picture) {
+  await page.locator(".offers button").filter({ hasText: "Order ten pencils." }).click();
+  await waits(page);
+  assert.deepEqual(await cards(page), ["order: waits for you"]);
+  await shot(page, picture);
+  await press(page, "Approve");
+  await idle(page);
+  assert.match(await reply(page), /It is ordered\./);
+  return page;
+}
+
+const parts = {
+  async file() {
+    return order(await open(), "approval");
+  },
+
+  async own() {
+    const page = await talk("keeper");
+    await say(page, "Tell me a story.");
+    await begun(page, 20);
+    await shot(page, "reply");
+    await restart();
+    await tellsStory(page); // nobody touches the page
+    return page;
+  },
+
+  async go() {
+    const page = await open();
+    assert.equal(await page.locator("#agents button").count(), 1);
+    return order(page, "program");
+  },
+};
+
+await run({ [process.env.HELIX_PART]: parts[process.env.HELIX_PART] });
