@@ -13,24 +13,23 @@ import (
 	"github.com/helixagents/helix/store/sqlite"
 )
 
-type order struct {
+type article struct {
 	Note string `json:"note" jsonschema:"the article and the quantity"`
 }
 
-var shop = &helix.Agent{
-	Name:         "shop",
-	Description:  `Takes orders, and asks you before it places one. Say "Order ten pencils."`,
-	Instructions: "You work in a shop for pencils.",
-	Model:        scripted.Demo(scripted.DemoConfig{}), // plays a script; for a real model: anthropic.New(anthropic.Config{Model: "claude-sonnet-4-5"})
-	Tools: []helix.Tool{{
-		Name: "order", Description: "Place an order.", Approval: helix.RequireApproval,
-		Execute: helix.Func(func(_ context.Context, _ *helix.Call, in order) (string, error) {
-			return "ordered: " + in.Note, nil
-		}),
-	}},
+var order = helix.Tool{
+	Name: "order", Description: "Place an order.", Approval: helix.RequireApproval,
+	Execute: helix.Func(func(_ context.Context, _ *helix.Call, in article) (string, error) {
+		return "ordered: " + in.Note, nil
+	}),
 }
 
+// model plays a script and needs no key. A real one is
+// anthropic.New(anthropic.Config{Model: "claude-sonnet-4-5"}).
+var model = scripted.Demo(scripted.DemoConfig{})
+
 func main() {
+	shop := &helix.Agent{Name: "shop", Description: `Say "Order ten pencils."`, Model: model, Tools: []helix.Tool{order}}
 	db, err := sqlite.Open("quickstart.db")
 	check(err)
 	rt, err := local.New(local.Config{Backend: db, Agents: []*helix.Agent{shop}})
