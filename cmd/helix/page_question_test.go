@@ -105,7 +105,7 @@ func asker() *helix.Agent {
 	model := talking(func(text string) scripted.Step {
 		about, ok := strings.CutPrefix(strings.TrimSuffix(text, "."), "Ask about ")
 		if !ok {
-			return scripted.Text("So: " + text)
+			return scripted.Text("So: `" + text + "`") // as code, which is shown to the letter
 		}
 		return scripted.Call("inquire", subject{about})
 	})

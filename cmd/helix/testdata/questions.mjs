@@ -204,7 +204,7 @@ const cases = {
     assert.deepEqual(await card(page).locator("button").allTextContents(), ["y\\u202ees", "no\\u200b", "no", "Decline"]);
     assert.doesNotMatch(await card(page).innerText(), hidden);
     await press(page, "no\\u200b");
-    await says(page, 'So: "\\"no\u200b\\""');
+    await says(page, 'So: "\\"no\\u200b\\""');
     await page.close();
     page = await asks("a tricky form");
     await pictures(page, "tricky-form");
@@ -212,7 +212,7 @@ const cases = {
     assert.match(await card(page).innerText(), /a\\u202eb.*\n.*c\\u200bd/);
     await card(page).getByLabel("__proto__").selectOption({ label: "e\\u2066f" });
     await press(page, "Answer");
-    await says(page, 'So: "{\\"__proto__\\":\\"e\u2066f\\"}"');
+    await says(page, 'So: "{\\"__proto__\\":\\"e\\u2066f\\"}"');
     await page.close();
     page = await talk("asker");
     await say(page, "Let me choose.");
@@ -220,7 +220,7 @@ const cases = {
     assert.equal(await card(page).locator("pre").textContent(), "Pay \\u202e005?");
     assert.deepEqual(await card(page).locator("button").allTextContents(), ["y\\u202ees", "no"]);
     await press(page, "y\\u202ees");
-    await says(page, 'So: "y\u202ees"');
+    await says(page, 'So: "y\\u202ees"');
     return page;
   },
 

@@ -1,13 +1,16 @@
 // How the parts of a message are shown.
-import { button, element } from './dom.js';
+import { button, element, setText } from './dom.js';
 import { visible } from './exact.js';
+import { longest, Markdown } from './markdown.js';
 import { lines, showQuestion } from './questions.js';
 
 // Part shows one part of a message and updates the display with as few changes as possible.
 export class Part {
-  // desk answers waiting calls: see showApproval and question.
-  constructor(part, waits, desk) {
+  // role is of whom the message is: what a person typed is shown as it was typed, and not as markdown. desk answers
+  // waiting calls: see showApproval and question.
+  constructor(part, role, waits, desk) {
     this.type = part.type;
+    this.typed = role === 'user';
     this.update(part, waits, desk);
   }
 
@@ -19,8 +22,8 @@ export class Part {
   update(part, waits, desk) {
     this.call = part.toolCallId;
     this.part = part; // the part that its buttons answer
-    if (part.type === 'text' && this.node) {
-      this.write(part.text);
+    if (Object.hasOwn(writings, part.type) && !(this.typed && part.type === 'text')) {
+      this.write(part);
       return;
     }
     const asks = waits ? desk.question(part) : undefined;
@@ -40,23 +43,31 @@ export class Part {
     const node = asks && this.question?.id === asks.questionId ? this.question.node : show(part, waits, desk, () => this.part);
     if (asks) this.question = { id: asks.questionId, node };
     if (node && part.toolCallId) node.dataset.key = part.toolCallId;
-    if (this.type === 'reasoning' && this.node?.open) node.open = true;
     this.node?.replaceWith(node);
     this.node = node;
-    this.text = part.type === 'text' ? shorten(part.text) : undefined;
   }
 
-  // write extends or replaces a text.
-  write(whole) {
-    const text = shorten(whole);
-    if (text === this.text) return;
-    if (this.node.firstChild && text.startsWith(this.text)) this.node.firstChild.appendData(text.slice(this.text.length));
-    else this.node.textContent = text;
-    this.text = text;
+  // write extends or replaces a text of a model, in the element that shows it already.
+  write(part) {
+    if (!this.node) {
+      const text = element('div', { className: 'text markdown' });
+      this.markdown = new Markdown(text);
+      Object.assign(this, writings[part.type](text));
+    }
+    if (part.type === 'data-subagent') setText(this.head, headOf(part.data));
+    this.markdown.write((part.type === 'data-subagent' ? part.data.text : part.text) ?? '');
   }
 }
 
-const longest = 200_000; // characters of a text; a browser takes many seconds to lay out millions of them
+// How the texts of models are shown.
+const writings = {
+  text: text => ({ node: text }),
+  reasoning: text => ({ node: element('details', { className: 'reasoning' }, element('summary', {}, 'Thoughts'), text) }),
+  'data-subagent': text => {
+    const head = element('small');
+    return { head, node: element('div', { className: 'nested' }, head, text) };
+  },
+};
 
 function shorten(text) {
   if (text.length <= longest) return text;
@@ -67,16 +78,12 @@ function show(part, waits, desk, current) {
   switch (part.type) {
     case 'text':
       return element('div', { className: 'text' }, shorten(part.text));
-    case 'reasoning':
-      return element('details', { className: 'reasoning' }, element('summary', {}, 'Thoughts'), element('div', { className: 'text' }, part.text));
     case 'file':
       return showFile(part);
     case 'dynamic-tool':
       return showTool(part, waits, desk, current);
     case 'data-output':
       return card('output', '', part.data);
-    case 'data-subagent':
-      return showSubAgent(part.data);
     case 'data-skill_loaded':
       return element('div', { className: 'divider', role: 'separator' }, `loaded skill ${visible(String(part.data?.name))}`);
     case 'data-compacted':
@@ -168,11 +175,10 @@ function showApproval(shown, part, desk, current) {
   return shown;
 }
 
-function showSubAgent(data) {
-  const tools = (data.tools ?? []).map(tool => `${visible(tool.toolName)} (${tool.state})`).join(', ');
-  return element('div', { className: 'nested' },
-    element('small', {}, `${visible(data.agent)} · ${data.status}${tools && ` · ${tools}`}`),
-    element('div', { className: 'text' }, data.text ?? ''));
+// headOf says what a sub-agent is doing.
+function headOf({ agent, status, tools }) {
+  const shown = (tools ?? []).map(tool => `${visible(tool.toolName)} (${tool.state})`).join(', ');
+  return `${visible(agent)} · ${status}${shown && ` · ${shown}`}`;
 }
 
 const blob = /^sha256:[0-9a-f]{64}$/;

@@ -59,7 +59,7 @@ export class Transcript {
         parts[i].update(part, waits, this.desk);
         return;
       }
-      const fresh = new Part(part, waits, this.desk);
+      const fresh = new Part(part, message.role, waits, this.desk);
       parts[i]?.node?.remove();
       parts[i] = fresh;
       if (fresh.node) node.insertBefore(fresh.node, parts.slice(i + 1).find(later => later.node)?.node ?? null);
