@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/helixagents/helix"
-	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/internal/version"
+	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/server"
 	"github.com/helixagents/helix/server/aisdk"
 	"github.com/helixagents/helix/server/wire"

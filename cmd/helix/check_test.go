@@ -183,7 +183,7 @@ func TestTypicalMistakes(t *testing.T) {
 		"version: 2\nagents: {a: {model: demo}}":                            "helix.yaml:1:10: version",
 		"version: 1\nagent: {a: {model: demo}}":                             "helix.yaml:2:1: agent: unknown key; did you mean agents?",
 		"version: 1\nagents:\n\ta: {model: demo}":                           "helix.yaml:3:1: a tab begins the line; YAML is indented with spaces",
-		"version: 1\nagents: {a: {modle: demo}}":                            "agents.a.modle: unknown key; did you mean model?",
+		"version: 1\nagents: {a: {modell: demo}}":                           "agents.a.modell: unknown key; did you mean model?",
 		"version: 1\nagents: {a: {model: gpt-5}}":                           `agents.a.model: `,
 		"version: 1\nagents: {a: {model: opnai/gpt-5}}":                     `agents.a.model: `,
 		"version: 1\nagents: {a: {model: demo, tools: [clock]}}":            `agents.a.tools[0]: there is no tool "clock"; define it in the section tools, which the file does not have`,

@@ -97,7 +97,8 @@ func explainFlag(err error) error {
 	if !ok {
 		return err
 	}
-	flag, what := invalid.GetFlag(), ""
+	flag := invalid.GetFlag()
+	var what string
 	switch flag.Value.Type() {
 	case "int", "int64", "uint", "uint64":
 		what = "a whole number"
