@@ -20,7 +20,7 @@ MINUTES    ?= 60
 COUNT      ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help run chat test stress soak fuzz matrix outages sim lint fmt bench weight release
+.PHONY: help run chat test stress soak fuzz matrix outages sim lint fmt bench weight release pictures
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ bench: ## run the benchmarks and print a table (BENCHFLAGS="-quick -json -run RE
 
 weight: ## measure size, modules and cold build of the program and of a user's, and fail above bench/weight/ceilings.json (about five minutes)
 	@go run ./bench/weight $(WEIGHTFLAGS)
+
+pictures: ## take the pictures of docs/pictures from the first hour of a newcomer, which a test plays in Chromium
+	@mkdir -p docs/pictures && HELIX_SOAK=1 HELIX_TEST_SCREENSHOTS=$(CURDIR)/docs/pictures go test -count=1 -run '^TestFirstHour$$' ./cmd/helix
 
 release: ## tag the commit that is checked out as a release, with its section of CHANGELOG.md (VERSION=v0.1.0)
 	@[ -n "$(VERSION)" ] || { echo 'make release needs a version: make release VERSION=v0.1.0' >&2; exit 2; }

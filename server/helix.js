@@ -28,6 +28,7 @@
 //   chat.compacting set while the conversation is being summarised for the model, which may take a minute:
 //                   { kind, tokensBefore }. A part data-compacted { kind, kept, tokensBefore, tokensAfter }
 //                   divides the conversation where that was done; kind is summary, trim or clear.
+//   chat.retrying   set while the model is asked again because it failed: { attempt } is which attempt that is
 //   chat.waiting()  tool parts that wait for a person: approval-requested, or input-available for a tool
 //                   that the page does not have
 //
@@ -85,6 +86,7 @@ export class Conversation {
     this.failure = undefined;
     this.connection = "";
     this.compacting = undefined;
+    this.retrying = undefined;
     this.deadlines = new Map(); // of waiting calls, by id
     this.begun = new Set(); // calls that were passed to the page's tools
     this.running = new AbortController();
@@ -376,6 +378,7 @@ export class Conversation {
         if (chunk.type === "error") failure = new HelixError(chunk.errorText, { code: reply.message.metadata?.code });
         if (chunk.type.startsWith("data-")) this.ondata(chunk);
         this.compact(chunk);
+        this.retries(chunk);
         reply.apply(chunk);
         // What arrives at once was written before the connection was lost.
         if (performance.now() - since > replayTime && this.connection === "back") this.connect("recovered");
@@ -385,7 +388,7 @@ export class Conversation {
       if (this.running.signal.aborted) throw error;
     } finally {
       clearTimeout(quiet);
-      this.compacting = undefined;
+      this.compacting = this.retrying = undefined;
     }
     if (done) {
       this.show(reply.message, true);
@@ -405,6 +408,14 @@ export class Conversation {
     if (type === "data-compacting") this.compacting = data?.reason ? undefined : (data ?? {});
     else if (type === "data-compacted" || !type.startsWith("data-")) this.compacting = undefined;
     if (this.compacting !== before) this.onchange(this);
+  }
+
+  /** retries notes whether the model is being asked again: until it says something. */
+  retries({ type, data }) {
+    const before = this.retrying;
+    if (type === "data-attempt-failed") this.retrying = { attempt: (data?.attempt ?? 0) + 1 };
+    else if (type !== "start-step" && type !== "reset-step" && !type.startsWith("data-")) this.retrying = undefined;
+    if (this.retrying !== before) this.onchange(this);
   }
 
   /** show puts a reply into the messages, and reports whether it did. A partial reply that is shorter

@@ -171,6 +171,9 @@ func (x *exchange) executeIn(ctx context.Context, state *session.State, agent *h
 	case state != nil && state.ParentID != "":
 		return nil, session.Invalid("sessionId", "%q is the session of a sub-agent; use the conversation's root session", state.ID)
 	}
+	if state == nil {
+		x.addTitle(&in)
+	}
 	done, err := x.mayRun(ctx, in.SessionID, in.RequestID)
 	if err != nil {
 		return nil, err

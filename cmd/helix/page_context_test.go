@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/helixagents/helix"
@@ -77,4 +78,19 @@ func (f modelFunc) Generate(ctx context.Context, request *llm.Request, emit func
 		return nil, err
 	}
 	return scripted.New(step).Generate(ctx, request, emit)
+}
+
+// TestPageRetries has a model fail a few times; testdata/retries.mjs says what the page
+// shows.
+func TestPageRetries(t *testing.T) {
+	t.Parallel()
+	testshare.SkipUnless(t, 1, 4)
+	var works atomic.Bool
+	agent := &helix.Agent{Name: "weary", Model: modelFunc(func(context.Context, *llm.Request) (scripted.Step, error) {
+		if works.Load() {
+			return scripted.Text("At last."), nil
+		}
+		return scripted.Fail(session.CodeProvider, true, "overloaded"), nil
+	})}
+	browsertest.New(t, "retries.mjs", "HELIX_URL="+servePage(t, agent)).Run(func() { works.Store(true) })
 }

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/internal/browsertest"
@@ -33,7 +34,7 @@ func TestPageQuestions(t *testing.T) {
 func servePage(t *testing.T, agents ...*helix.Agent) string {
 	t.Helper()
 	db := memory.New(memory.Config{})
-	rt, err := local.New(local.Config{Backend: db, Agents: agents, Logger: slog.New(slog.DiscardHandler)})
+	rt, err := local.New(local.Config{Backend: db, Agents: agents, Logger: slog.New(slog.DiscardHandler), ModelRetries: 1000, RetryBackoff: 200 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

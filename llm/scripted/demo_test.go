@@ -208,4 +208,16 @@ func TestDemoWorks(t *testing.T) {
 	if !strings.Contains(content(response), "no flour") {
 		t.Errorf("a failure: %q", content(response))
 	}
+	stopped := session.ToolFailure(session.Part{CallID: "c", Tool: scripted.DemoWork}, &session.Error{Code: session.CodeRunStopped, Message: "stopped"})
+	for n := range 6 {
+		messages = append(messages, stopped)
+		response, _ = ask(t, model, &llm.Request{Messages: messages, Tools: []llm.Tool{{Name: scripted.DemoWork}}})
+		want := "Step 1 of 6, once more: "
+		if n >= 4 {
+			want = "interrupted too often"
+		}
+		if !strings.Contains(content(response), want) {
+			t.Errorf("interrupted %d times: %q", n+1, content(response))
+		}
+	}
 }

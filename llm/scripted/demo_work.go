@@ -1,6 +1,7 @@
 package scripted
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -26,22 +27,32 @@ func (d demo) workTime() float64 {
 // work returns the next step of the requested work, or its end. Each task is a separate
 // step, so that a killed process does not lose finished ones.
 func (d demo) work(messages []session.Message) Step {
-	done, failed := progress(messages)
-	if failed != nil {
+	done, interrupted, failed := progress(messages)
+	if failed != nil || interrupted >= patience {
+		if failed == nil {
+			failed = &session.Error{Message: "it was interrupted too often"}
+		}
 		return Text(DemoWork + " did not work: " + failed.Message)
 	}
 	if len(done) < len(tasks) {
-		task := tasks[len(done)]
+		task, again := tasks[len(done)], ""
+		if interrupted > 0 {
+			again = ", once more"
+		}
 		return Reply(
-			Say(fmt.Sprintf("Step %d of %d: %s. ", len(done)+1, len(tasks), task)),
+			Say(fmt.Sprintf("Step %d of %d%s: %s. ", len(done)+1, len(tasks), again, task)),
 			Calling(DemoWork, map[string]any{"task": task, "seconds": d.workTime()}))
 	}
 	return Text("The bread is done:\n" + strings.Join(done, "\n"))
 }
 
-// progress returns which tasks were finished since the user's last message, and when, or
-// how the last one failed.
-func progress(messages []session.Message) (done []string, failed *session.Error) {
+// patience is how often the same task may be interrupted.
+const patience = 5
+
+// progress returns which tasks were finished since the user's last message, and when, how
+// often the one after them was interrupted, by a stop or the end of its process, and how it
+// failed.
+func progress(messages []session.Message) (done []string, interrupted int, failed *session.Error) {
 	for i := len(messages) - 1; i >= 0; i-- {
 		m := &messages[i]
 		if m.Role == session.RoleUser && !m.Hidden() {
@@ -53,8 +64,13 @@ func progress(messages []session.Message) (done []string, failed *session.Error)
 				continue
 			}
 			if result.Error != nil {
-				if failed == nil && len(done) == 0 {
-					failed = result.Error
+				if len(done) == 0 {
+					switch result.Error.Code {
+					case session.CodeToolOutcome, session.CodeToolNotRun, session.CodeRunStopped:
+						interrupted++
+					default:
+						failed = cmp.Or(failed, result.Error)
+					}
 				}
 				continue
 			}
@@ -63,5 +79,5 @@ func progress(messages []session.Message) (done []string, failed *session.Error)
 			done = append([]string{"- " + took.Task + ", from " + took.From + " until " + took.Until}, done...)
 		}
 	}
-	return done, failed
+	return done, interrupted, failed
 }

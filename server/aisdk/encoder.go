@@ -138,6 +138,9 @@ func (e *Encoder) own(sequence int64, c *stream.Chunk) {
 	case stream.StepDiscarded:
 		e.dropMarks(c)
 		e.discard(c)
+		if c.Attempt > 0 { // the model is asked again, or the run fails
+			e.data(Chunk{Type: DataPrefix + "attempt-failed", Data: encoded(map[string]int{"attempt": c.Attempt}), Transient: true})
+		}
 	case stream.TextDelta:
 		e.addText(PartText, c.Delta)
 	case stream.Thinking:

@@ -2,11 +2,12 @@
 import assert from "node:assert/strict";
 import { begun, cards, idle, open, press, reply, restart, run, say, shot, talk, tellsStory, waits } from "./harness.mjs";
 
-async function order(page, picture) {
+async function order(page) {
   await page.locator(".offers button").filter({ hasText: "Order ten pencils." }).click();
   await waits(page);
   assert.deepEqual(await cards(page), ["order: waits for you"]);
-  await shot(page, picture);
+  await page.locator("#inbox button").waitFor(); // the lists know it, too
+  await shot(page, "approval");
   await press(page, "Approve");
   await idle(page);
   assert.match(await reply(page), /It is ordered\./);
@@ -15,14 +16,13 @@ async function order(page, picture) {
 
 const parts = {
   async file() {
-    return order(await open(), "approval");
+    return order(await open());
   },
 
   async own() {
     const page = await talk("keeper");
     await say(page, "Tell me a story.");
     await begun(page, 20);
-    await shot(page, "reply");
     await restart();
     await tellsStory(page); // nobody touches the page
     return page;
@@ -30,8 +30,8 @@ const parts = {
 
   async go() {
     const page = await open();
-    assert.equal(await page.locator("#agents button").count(), 1);
-    return order(page, "program");
+    await page.waitForFunction(() => document.querySelectorAll("#agents button").length === 1);
+    return order(page);
   },
 };
 

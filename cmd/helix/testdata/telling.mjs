@@ -498,6 +498,80 @@ const cases = {
     assert.equal(await page.locator(".message").count(), 2);
     return page;
   },
+
+  async "what is sent or waits below is brought into view"() {
+    const page = await talk("assistant", { viewport: { width: 800, height: 420 } });
+    const seen = (selector) => page.waitForFunction((at) => {
+      const [card, view] = [document.querySelectorAll(at), document.getElementById("transcript")].map((e) => (e.length ? e[e.length - 1] : e).getBoundingClientRect());
+      return card.bottom <= view.bottom + 1 && card.bottom > view.top;
+    }, selector);
+    const top = () => page.evaluate(() => document.getElementById("transcript").scrollTo(0, 0));
+    await say(page, "Tell me a story.");
+    await tellsStory(page);
+    assert.ok(await page.locator("#down").isHidden());
+    await top();
+    await say(page, "Forget everything."); // which is sent, answered and waits below
+    await waits(page);
+    await seen(`${last} .card.waiting`);
+    await top();
+    await shows(page, "#down", "Waits for you ↓");
+    await shot(page, "waits-below");
+    await page.locator("#down").click();
+    await seen(`${last} .card.waiting`);
+    await page.waitForFunction(() => document.activeElement.textContent === "Approve");
+    await hidden(page, "#down");
+    await press(page, "Approve");
+    await idle(page);
+    await say(page, "Tell me a story.");
+    await begun(page, 10);
+    await top();
+    await shows(page, "#down", "More below ↓");
+    assert.equal(await page.locator("#transcript").evaluate((e) => e.scrollTop), 0);
+    await idle(page);
+    assert.equal(await page.locator("#transcript").evaluate((e) => e.scrollTop), 0); // whoever reads above is left there
+    await page.locator("#down").focus();
+    await page.keyboard.press("Enter");
+    await seen(`${last} > .text`);
+    return page;
+  },
+
+  async "an agent that this server does not have"() {
+    const page = await open(`${url}/#ghost/ghost-1`);
+    await shows(page, "header", "ghost");
+    await shows(page, "#about", "not on this server");
+    await shows(page, "#after", "This server does not have the agent ghost");
+    assert.ok(await page.locator("#text").isDisabled());
+    assert.ok(await page.locator("#send").isDisabled());
+    assert.equal(await page.locator(".offers").count(), 0);
+    await page.locator("#new").click();
+    await page.waitForFunction(() => document.getElementById("agent").textContent === "narrator" && !document.getElementById("text").disabled);
+    return page;
+  },
+
+  async "a conversation that began elsewhere has a title"() {
+    const begin = async (body) => (await fetch(`${url}/start`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) })).json();
+    const long = "word ".repeat(40);
+    const [plain, own, cut] = [
+      await begin({ agentType: "assistant", message: "  Hello from\n elsewhere\u202e " }),
+      await begin({ agentType: "assistant", message: "Hello", metadata: { title: "My own" } }), await begin({ agentType: "assistant", message: long }),
+    ];
+    const page = await open();
+    for (const [{ sessionId }, title] of [[plain, "Hello from elsewhere\\u202e"], [own, "My own"], [cut, `${long.slice(0, 79).trim()}…`]]) {
+      await page.waitForFunction(([id, want]) => document.querySelector(`#sessions button[title="${id}"] span`)?.textContent === want, [sessionId, title]);
+    }
+    return page;
+  },
+
+  async "a stopped baker bakes on"() {
+    const page = await talk("baker");
+    await say(page, "Bake a loaf of bread.");
+    await page.locator(`${last} .card .state`).filter({ hasText: "running" }).first().waitFor();
+    await page.locator("#stop").filter({ hasText: "Stop" }).click();
+    await page.locator("#after .standing.stopped button").click();
+    await page.locator(`${last} > .text`).filter({ hasText: /Step \d of 6, once more: / }).first().waitFor();
+    await page.locator(`${last} .card .state`).filter({ hasText: "running" }).first().waitFor();
+    return page;
+  },
 };
 
 await run(cases, ["the server is killed and started again in mid-run"]);

@@ -80,7 +80,7 @@ async function open(name, id) {
   chat?.close();
   known = {};
   notice('');
-  agent = agents.find(a => a.name === name) ?? agents[0];
+  agent = agents.find(a => a.name === name) ?? (name && id ? { name, missing: true } : agents[0]);
   const mine = new Conversation({
     id: id ?? `${agent.name}-${Date.now().toString(36)}${Math.random().toString(36).slice(2, 6)}`,
     agent: agent.name,
@@ -169,12 +169,13 @@ async function say(text, { abandonPending } = {}) {
     await askFirst(text);
     return;
   }
+  transcript.goToEnd();
   drafts.sending(mine.id, text);
   $('text').value = '';
   drafts.write(mine.id, '');
   $('text').focus();
   try {
-    await mine.send(text, { abandonPending, metadata: mine.messages.length === 0 ? { title: title(text) } : undefined });
+    await mine.send(text, { abandonPending });
   } catch (error) {
     if (!error.status) {
       if (mine === chat && !mine.failure) notice(error.message);
@@ -182,12 +183,6 @@ async function say(text, { abandonPending } = {}) {
     }
     await giveBack(mine, text, error);
   }
-}
-
-// title returns the list's title of a conversation that begins with a text.
-function title(text) {
-  const words = text.replace(/\s+/g, ' ');
-  return words.length <= 80 ? words : `${words.slice(0, 79)}…`;
 }
 
 async function giveBack(mine, text, error) {
@@ -231,7 +226,9 @@ function draw(message) {
   const busy = state === 'streaming' || state === 'sending';
   keepFocus(() => {
     setText($('agent'), agent.name);
-    setText($('about'), about(agent));
+    setText($('about'), agent.missing ? 'not on this server' : about(agent));
+    $('text').disabled = $('send').disabled = !!agent.missing;
+    $('text').placeholder = agent.missing ? 'This server does not have the agent' : 'Say something';
     setText($('session'), chat.id);
     setText($('stop'), state === 'sending' ? 'Cancel' : 'Stop');
     $('send').hidden = busy;
@@ -297,6 +294,7 @@ $('stop').addEventListener('click', () => {
   if (standing() === 'sending') chat.cancel();
   else act(() => chat.stop('stopped by the user'));
 });
+$('new').addEventListener('click', () => open(agent.missing ? undefined : agent.name));
 $('dismiss').addEventListener('click', () => notice(''));
 $('signout').addEventListener('click', () => signOut().catch(error => notice(error.message)));
 addEventListener('hashchange', () => {

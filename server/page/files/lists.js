@@ -82,7 +82,7 @@ export class Lists {
       $('inbox').hidden = this.waiting.length === 0;
       setText($('count'), `${this.waiting.length}${this.more ? '+' : ''}`);
       entries($('sessions'), this.sessions, session => session.sessionId, session => ({
-        name: session.metadata?.title ?? session.agentType, title: session.sessionId, mark: session.activity,
+        name: visible(session.metadata?.title ?? session.agentType), title: session.sessionId, mark: session.activity,
         detail: [session.activity, session.metadata?.title && session.agentType, when(session.updatedAt)].filter(Boolean).join(' · '),
         current: session.sessionId === this.id, go: () => this.open(session.agentType, session.sessionId),
       }));

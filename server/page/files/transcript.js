@@ -1,5 +1,5 @@
 // The conversation: its messages, and below them its status and suggested messages.
-import { $, button, element, keepFocus, keyed } from './dom.js';
+import { $, button, element, keepFocus, keyed, setText } from './dom.js';
 import { Part } from './parts.js';
 
 export class Transcript {
@@ -9,9 +9,16 @@ export class Transcript {
     this.shown = new Map(); // the parts of each message, by its id
     this.view = $('transcript');
     this.atEnd = true;
+    this.top = 0; // where it was scrolled to
     this.view.addEventListener('scroll', () => {
-      this.atEnd = this.view.scrollHeight - this.view.scrollTop - this.view.clientHeight < 40;
+      const { scrollTop, scrollHeight, clientHeight } = this.view;
+      // Only who scrolls up leaves the end: what has come since the page went there may have moved it away.
+      if (scrollHeight - scrollTop - clientHeight < 40) this.atEnd = true;
+      else if (scrollTop < this.top) this.atEnd = false;
+      this.top = scrollTop;
+      this.point();
     }, { passive: true });
+    $('down').addEventListener('click', () => this.goDown());
   }
 
   clear() {
@@ -19,6 +26,38 @@ export class Transcript {
     $('messages').replaceChildren();
     this.ending = undefined;
     this.atEnd = true;
+    this.seen = undefined;
+  }
+
+  // goToEnd brings the end into view, and keeps it there.
+  goToEnd() {
+    this.atEnd = true;
+    this.follow();
+  }
+
+  // goDown brings into view what waits for the person, or else the end.
+  goDown() {
+    const waits = document.querySelector('#messages .card.waiting');
+    if (waits && waits.offsetHeight > this.view.clientHeight) this.reveal(waits);
+    else this.goToEnd();
+    waits?.querySelector('input, select, textarea, button')?.focus({ preventScroll: true });
+  }
+
+  // point says what is below, if the end is out of view: something that waits for the person, or what came since.
+  point(state = this.state) {
+    this.state = state;
+    const height = this.view.scrollHeight;
+    if (this.atEnd) this.seen = height;
+    const waits = !this.atEnd && state === 'waiting' && this.waitsBelow();
+    const more = !this.atEnd && this.seen !== undefined && height > this.seen;
+    $('down').className = waits ? 'waits' : '';
+    if (waits || more) setText($('down'), waits ? 'Waits for you ↓' : 'More below ↓');
+    $('down').hidden = !waits && !more;
+  }
+
+  waitsBelow() {
+    const card = document.querySelector('#messages .card.waiting');
+    return !!card && card.getBoundingClientRect().bottom > this.view.getBoundingClientRect().bottom;
   }
 
   // draw shows a conversation. If only one message has changed, it updates only that one.
@@ -36,6 +75,7 @@ export class Transcript {
       this.end(chat, agent, state);
     });
     this.follow();
+    this.point(state);
   }
 
   nodeOf(message) {
@@ -69,21 +109,23 @@ export class Transcript {
 
   // end shows what follows the messages.
   end(chat, agent, state) {
-    const offers = state === 'idle' ? unused(agent, chat) : [];
+    const offers = state === 'idle' && !agent.missing ? unused(agent, chat) : [];
     const compacts = state === 'streaming' && !!chat.compacting;
-    const ending = JSON.stringify([agent.name, state, compacts, chat.failure, offers, chat.messages.length === 0]);
+    const attempt = state === 'streaming' ? chat.retrying?.attempt : undefined;
+    const ending = JSON.stringify([agent.name, state, compacts, attempt, chat.failure, offers, chat.messages.length === 0]);
     if (ending === this.ending) return;
     this.ending = ending;
     const all = [];
-    if (chat.messages.length === 0) all.push(element('p', { className: 'about' }, about(agent)));
-    if (state === 'streaming') all.push(element('p', { className: 'working' }, compacts ? `${compactingNotice} …` : 'Working …'));
+    if (agent.missing) all.push(element('p', { className: 'about' }, `This server does not have the agent ${agent.name}, so the conversation cannot go on here.`));
+    else if (chat.messages.length === 0) all.push(element('p', { className: 'about' }, about(agent)));
+    if (state === 'streaming') all.push(element('p', { className: 'working' }, compacts ? `${compactingNotice} …` : attempt ? `The model failed. Asking it again, attempt ${attempt} …` : 'Working …'));
     if (state === 'sending') all.push(element('p', { className: 'working' }, 'Sending …'));
     if (state === 'stopped') {
-      all.push(standing('stopped', element('strong', {}, 'Stopped.'), ' What was said so far stays.', button('Resume', this.desk.resume)));
+      all.push(standing('stopped', element('strong', {}, 'Stopped.'), ' What was said so far stays.', agent.missing ? null : button('Resume', this.desk.resume)));
     }
     if (state === 'failed') {
       const { error, detail } = chat.failure;
-      all.push(standing('failed', element('strong', {}, error), detail && element('pre', {}, detail), button('Retry', this.desk.retry)));
+      all.push(standing('failed', element('strong', {}, error), detail && element('pre', {}, detail), agent.missing ? null : button('Retry', this.desk.retry)));
     }
     if (offers.length > 0) {
       all.push(element('div', { className: 'offers' }, ...offers.map(words => button(words, () => this.desk.say(words)))));
@@ -98,6 +140,7 @@ export class Transcript {
     this.following = requestAnimationFrame(() => {
       this.following = undefined;
       if (this.atEnd) this.view.scrollTop = this.view.scrollHeight;
+      this.point();
     });
   }
 
