@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -82,13 +83,15 @@ func Run(t TB, agent *helix.Agent, model Option, prompt string, more ...Option) 
 		t.Cleanup(func() { _ = backend.Close() })
 		s.backend = backend
 	}
-	double := *agent
-	double.Model, double.ModelFunc = s.model, nil
-	s.agent = &double
+	var err error
+	if s.agent, err = s.withModels(agent); err != nil {
+		t.Fatalf("helixtest: %v", err)
+		return nil
+	}
 	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, errTooSlow)
 	defer cancel()
 	var res *Result
-	err := s.on(ctx, func(x helix.Executor, agent *helix.Agent) error {
+	err = s.on(ctx, func(x helix.Executor, agent *helix.Agent) error {
 		run, err := x.Execute(ctx, agent, s.input)
 		if err == nil {
 			res, err = s.result(ctx, run, nil)
@@ -178,8 +181,10 @@ func (s *setup) checkScript(t TB, res *helix.Result) {
 	if res.Status.Suspended() || res.Status == helix.Interrupted {
 		return // the rest is for the resumed run
 	}
-	if m, ok := s.model.(interface{ Check(t scripted.TB) }); ok {
-		m.Check(t)
+	for _, model := range append([]llm.Model{s.model}, slices.Collect(maps.Values(s.below))...) {
+		if m, ok := model.(interface{ Check(t scripted.TB) }); ok {
+			m.Check(t)
+		}
 	}
 }
 
@@ -242,6 +247,7 @@ type Option func(*setup)
 type setup struct {
 	agent   *helix.Agent // with the test's model
 	model   llm.Model
+	below   map[string]llm.Model // of the agents that the agent may call, by their names
 	backend store.Backend
 	input   helix.Input
 }
@@ -249,6 +255,17 @@ type setup struct {
 // With sets the model that replaces the agent's own. It is usually a [scripted.Model]; the
 // test then fails if steps of its script were not played.
 func With(model llm.Model) Option { return func(s *setup) { s.model = model } }
+
+// WithModel sets the model of an agent that the agent under test may call, directly or
+// indirectly, as [With] does for that one. Agents for which it is not used keep their own.
+func WithModel(agent string, model llm.Model) Option {
+	return func(s *setup) {
+		if s.below == nil {
+			s.below = map[string]llm.Model{}
+		}
+		s.below[agent] = model
+	}
+}
 
 // Session sets the session's id. Defaults to a new id.
 func Session(id string) Option { return func(s *setup) { s.input.SessionID = id } }

@@ -252,3 +252,26 @@ func TestResumeMistakesAreNamed(t *testing.T) {
 		"no call of refund waits for an answer; these do: sign", "these do: sign", "waiting for 1 answer", "step 3 of 3",
 		"no call waits for an answer: the run is completed")
 }
+
+// TestWithModel gives models to the agents below, which may call each other in a circle.
+func TestWithModel(t *testing.T) {
+	t.Parallel()
+	boss, clerk := &helix.Agent{Name: "boss"}, &helix.Agent{Name: "clerk"}
+	boss.SubAgents, clerk.Companions = []helix.SubAgent{{Agent: clerk}}, []helix.Companion{{Agent: boss}}
+	script := func() *scripted.Model {
+		return scripted.New(scripted.Call("subagent__clerk", map[string]string{"task": "file it"}), scripted.Text("Done."))
+	}
+	res := helixtest.Run(t, boss, helixtest.With(script()), "File this.", helixtest.WithModel("clerk", scripted.New(scripted.Text("Filed."))))
+	if calls := res.CallsOf("subagent__clerk"); res.Text != "Done." || len(calls) != 1 || string(calls[0].Output) != `"Filed."` {
+		t.Errorf("%s, %+v", res.Text, calls)
+	}
+	if boss.SubAgents[0].Agent != clerk || clerk.Model != nil || boss.Model != nil {
+		t.Error("the agents were changed")
+	}
+	r := &recorder{T: t}
+	helixtest.Run(r, boss, helixtest.With(script()), "File this.", helixtest.WithModel("clerk", scripted.New(scripted.Text("Filed."), scripted.Text("Twice."))))
+	r.saw(t, "was not played to its end")
+	r = &recorder{T: t}
+	helixtest.Run(r, boss, helixtest.With(script()), "File this.", helixtest.WithModel("nobody", script()))
+	r.saw(t, `WithModel: boss calls no agent named "nobody"`)
+}
