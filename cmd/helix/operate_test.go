@@ -211,7 +211,7 @@ func testChanging(o *operator) {
 	o.does("\nplanner ", "agents", "ls")
 	var agents wire.Agents
 	o.answers(&agents, "agents", "ls")
-	if len(agents.Items) != 9 || agents.Items[0].Name != "assistant" || len(agents.Items[0].Tools) != 6 {
+	if len(agents.Items) != 7 || agents.Items[0].Name != "assistant" || len(agents.Items[0].Tools) != 6 {
 		o.t.Errorf("the agents are %+v", agents)
 	}
 	o.does("2 + 2 = 4\n", "sessions", "branch", "sum", "--id", "copy2", "--message", "What is 2 + 2?")
