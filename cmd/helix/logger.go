@@ -6,6 +6,9 @@ import (
 	"log/slog"
 )
 
+// logText is the format of a log that people read.
+const logText = "text"
+
 // newLogger returns a logger with the given format and level.
 func newLogger(out io.Writer, format, level string) (*slog.Logger, error) {
 	var from slog.Level
@@ -14,7 +17,7 @@ func newLogger(out io.Writer, format, level string) (*slog.Logger, error) {
 	}
 	opts := &slog.HandlerOptions{Level: from}
 	switch format {
-	case "text":
+	case logText:
 		return slog.New(slog.NewTextHandler(out, opts)), nil
 	case "json":
 		return slog.New(slog.NewJSONHandler(out, opts)), nil

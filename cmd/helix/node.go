@@ -39,7 +39,7 @@ func (o *nodeOptions) flags(cmd *cobra.Command) {
 	addStoreFlag(flags, &o.store, "`ADDRESS` of the store: directory, SQLite file, postgres://…, redis://… or memory: (default: $"+storeVariable+", or the file's)")
 	flags.StringVar(&o.streams, "streams", "", "`ADDRESS` of a separate store for the streams (default: $"+streamsVariable+", or the file's)")
 	flags.DurationVar(&o.grace, "grace", 5*time.Second, "how long running turns may continue after a signal to stop")
-	flags.StringVar(&o.logFormat, "log-format", "text", "text or json")
+	flags.StringVar(&o.logFormat, "log-format", logText, "text or json")
 	flags.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	o.runtime.flags(cmd)
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"reflect"
 	"strings"
@@ -29,6 +31,7 @@ func (n *node) reload(ctx context.Context, started *config.File, replace func(*c
 		}
 		if err != nil {
 			n.log.ErrorContext(ctx, "config.refused", "file", n.opts.config, "error", err)
+			n.tellRefused(err)
 			return
 		}
 		if sections := changed(started, file); len(sections) > 0 {
@@ -50,6 +53,22 @@ func (n *node) reload(ctx context.Context, started *config.File, replace func(*c
 		}
 	})
 	config.Watch(ctx, n.opts.config, reloadEvery, started, take)
+}
+
+// tellRefused prints what is wrong with a file, one problem per line, for whoever is editing
+// it. Programs read the log.
+func (n *node) tellRefused(err error) {
+	if n.opts.logFormat != logText {
+		return
+	}
+	fmt.Fprintf(n.out, "helix: %s is refused, and the old settings stay in effect:\n", n.opts.config)
+	if failure, ok := errors.AsType[*config.Error](err); ok {
+		for i := range failure.Problems {
+			fmt.Fprintln(n.out, " ", printable(failure.Problems[i].String()))
+		}
+		return
+	}
+	fmt.Fprintln(n.out, " ", printable(err.Error()))
 }
 
 // awaitStop returns when a signal to stop arrives or done is closed. SIGHUP does not stop

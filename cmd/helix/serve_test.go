@@ -764,6 +764,7 @@ func testReloads(t *testing.T, kind string) {
 	put(t, path, strings.Replace(first, "  diary:\n", "  dairy:\n", 1))
 	d.await(d.err, "config.refused")
 	d.await(d.err, `there is no agent \"diary\"`)
+	d.await(d.err, "\nhelix: helix.yaml is refused, and the old settings stay in effect:\n  helix.yaml:") // for whoever edits it
 	if got := names(); got != before {
 		t.Errorf("after a file that was refused there are %s", got)
 	}

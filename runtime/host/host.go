@@ -172,8 +172,18 @@ func (h *Host) Register(agents ...*helix.Agent) error {
 		if _, err := h.handler.Register(agent); err != nil {
 			return err
 		}
+		h.warnOfTools(agent)
 	}
 	return nil
+}
+
+// warnOfTools logs which tools have no description: the model is told only their names.
+func (h *Host) warnOfTools(agent *helix.Agent) {
+	for i := range agent.Tools {
+		if agent.Tools[i].Description == "" {
+			h.log.Warn("tool.not_described", "agent", agent.Name, "tool", agent.Tools[i].Name)
+		}
+	}
 }
 
 // RegisterFactory implements [helix.Registry].
