@@ -49,7 +49,7 @@ func privateHost(address string) bool {
 	if err != nil {
 		return false
 	}
-	host := u.Hostname()
+	host := strings.TrimSuffix(u.Hostname(), ".")
 	if strings.EqualFold(host, "localhost") || strings.HasSuffix(strings.ToLower(host), ".localhost") {
 		return true
 	}

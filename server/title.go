@@ -27,6 +27,9 @@ func (x *exchange) addTitle(in *helix.Input) {
 		all = append([]session.Message{in.Message}, all...)
 	}
 	for i := range all {
+		if all[i].Role != session.RoleUser {
+			continue
+		}
 		if title := titleOf(all[i].Content()); title != "" {
 			metadata := maps.Clone(in.Metadata)
 			if metadata == nil {
@@ -48,15 +51,18 @@ func titleOf(text string) string {
 			space = n > 0
 			continue
 		}
+		if unicode.Is(unicode.Cf, r) && r != '\u200c' && r != '\u200d' { // it has no width, or reverses what is around it
+			continue
+		}
 		if space {
 			title.WriteByte(' ')
 			n, space = n+1, false
 		}
-		if n >= maxTitle-1 {
-			return strings.TrimRight(title.String(), " ") + "…"
-		}
 		title.WriteRune(r)
-		n++
+		if n++; n > maxTitle {
+			cut := []rune(title.String())[:maxTitle-1]
+			return strings.TrimRight(string(cut), " ") + "…"
+		}
 	}
 	return title.String()
 }

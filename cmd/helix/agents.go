@@ -45,6 +45,7 @@ func (t *target) withAgents(ctx context.Context, do func([]wire.Agent) error) er
 	if t.url() == "" {
 		t.store = memoryStore
 	}
+	t.lists = true
 	return t.with(ctx, func(ctx context.Context, c *client.Client) error {
 		agents, err := c.Agents(ctx)
 		if err != nil {

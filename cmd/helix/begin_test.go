@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/internal/testshare"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
@@ -131,6 +132,10 @@ func TestRun(t *testing.T) {
 	if err := json.Unmarshal([]byte(p.out.String()), &got); err != nil || len(got.Pending) != 1 || got.Activity != session.ActivityWaiting {
 		t.Errorf("one that waits: %+v, %v\n%s", got, err, p.out)
 	}
+	helix(0, "ticket", "The roof leaks.", "--session", "leak")
+	if p := helix(0, "ticket", "The cellar, too.", "--session", "leak"); strings.Count(p.out.String(), "\n") != 1 || !strings.Contains(p.out.String(), "cellar") {
+		t.Errorf("a second output: %q", p.out.String())
+	}
 	piped := startIn(t, dir, nil, "run", "--config", defaultConfig, "--store", "data", "assistant", "--session", "sum")
 	piped.enter("What is 2 + 2?")
 	if out := piped.finish(); !strings.HasSuffix(out, "2 + 2 = 4\n") {
@@ -155,13 +160,17 @@ func TestRun(t *testing.T) {
 	// A run that is interrupted stops, and can be continued.
 	slow := writeDemo(t, "200ms", "")
 	p = startIn(t, slow, nil, "run", "--config", defaultConfig, "--store", "data", "--session", "story", "assistant", askStory)
-	p.await(p.out, "lighthouse")
+	o := &operator{t, []string{"--store", filepath.Join(slow, "data")}}
+	eventually.Poll(t, "the run has begun", func() bool {
+		out, _, _ := o.run("sessions", "show", "story")
+		return strings.Contains(out, "running")
+	})
 	p.signal(os.Interrupt)
 	if code := p.wait(); code != exitTerminated || !strings.Contains(p.err.String(), "helix: stopped; helix resume story --store data --config helix.yaml continues\n") {
 		t.Errorf("interrupted: %d, %s", code, p.err)
 	}
 	var shown struct{ Status wire.Status }
-	(&operator{t, []string{"--store", filepath.Join(slow, "data")}}).answers(&shown, "sessions", "show", "story")
+	o.answers(&shown, "sessions", "show", "story")
 	if shown.Status.Activity != session.ActivityStopped {
 		t.Errorf("it is %s", shown.Status.Activity)
 	}

@@ -45,7 +45,6 @@ type chatOptions struct {
 	model   string
 	pace    time.Duration
 	verbose bool
-	found   bool // the file is one that nobody named
 }
 
 func chatCommand(signals <-chan os.Signal) *cobra.Command {
@@ -131,7 +130,7 @@ func (o *chatOptions) check(cmd *cobra.Command) error {
 		other = "HELIX_SERVER"
 	}
 	if other == "" {
-		if o.config, o.found = findConfig(o.config); o.config != "" {
+		if o.config, _ = findConfig(o.config); o.config != "" {
 			other = o.config
 		}
 	}
@@ -437,15 +436,17 @@ func (c *chat) finishEarlier(ctx context.Context) (bool, error) {
 // follow shows a run until it ends. Ctrl-C interrupts the run, and a second one ends the
 // program at once. A termination signal ends the program and leaves the run as it is.
 func (c *chat) follow(ctx context.Context, run string, from int64, withInput bool) error {
+	show := func() {}
 	if c.screen.interactive {
-		defer hideTyping(os.Stdin)()
+		show = sync.OnceFunc(hideTyping(os.Stdin))
 	}
+	defer show()
 	ctx, cancel := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		c.watch(ctx, run, ended, cancel)
+		c.watch(ctx, run, ended, cancel, show)
 	}()
 	stop := sync.OnceFunc(func() {
 		close(ended)
@@ -468,6 +469,7 @@ func (c *chat) follow(ctx context.Context, run string, from int64, withInput boo
 	}
 	c.screen.end()
 	stop()
+	show() // people see what they answer
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
@@ -491,7 +493,7 @@ func (c *chat) stand(ctx context.Context, status *wire.Status) error {
 }
 
 // watch handles signals while a run is shown.
-func (c *chat) watch(ctx context.Context, run string, ended <-chan struct{}, leave context.CancelCauseFunc) {
+func (c *chat) watch(ctx context.Context, run string, ended <-chan struct{}, leave context.CancelCauseFunc, show func()) {
 	stopping := false
 	for {
 		select {
@@ -503,6 +505,7 @@ func (c *chat) watch(ctx context.Context, run string, ended <-chan struct{}, lea
 				leave(errTerminated)
 				return
 			case stopping:
+				show()
 				os.Exit(exitForced) // the next start continues the turn, and stops it
 			}
 			stopping = true

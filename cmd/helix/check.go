@@ -77,7 +77,11 @@ func checkConfig(path string) (*checkReport, error) {
 		File: path, Problems: []config.Problem{}, Warnings: []config.Problem{}, Models: []string{}, Agents: []string{}, Tools: []string{},
 		Skills: []string{},
 	}
-	file, err := config.Load(path)
+	from := path
+	if path == demoConfig {
+		from = ""
+	}
+	file, err := readConfig(from)
 	if failure, ok := errors.AsType[*config.Error](err); ok {
 		report.Problems, report.Omitted = failure.Problems, failure.Omitted
 		return report, nil

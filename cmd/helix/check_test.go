@@ -179,26 +179,25 @@ func TestCheckWarnsOfTraps(t *testing.T) {
 func TestTypicalMistakes(t *testing.T) {
 	t.Parallel()
 	for file, want := range map[string]string{
-		"agents: {a: {model: demo}}":                                        "helix.yaml:1:1: the key version is missing",
-		"version: 2\nagents: {a: {model: demo}}":                            "helix.yaml:1:10: version",
-		"version: 1\nagent: {a: {model: demo}}":                             "helix.yaml:2:1: agent: unknown key; did you mean agents?",
-		"version: 1\nagents:\n\ta: {model: demo}":                           "helix.yaml:3:1: a tab begins the line; YAML is indented with spaces",
-		"version: 1\nagents: {a: {modell: demo}}":                           "agents.a.modell: unknown key; did you mean model?",
-		"version: 1\nagents: {a: {model: gpt-5}}":                           `agents.a.model: `,
-		"version: 1\nagents: {a: {model: opnai/gpt-5}}":                     `agents.a.model: `,
-		"version: 1\nagents: {a: {model: demo, tools: [clock]}}":            `agents.a.tools[0]: there is no tool "clock"; define it in the section tools, which the file does not have`,
-		"version: 1\nagents: {a: {model: demo, tools: clock}}":              "agents.a.tools: ",
-		"version: 1\nagents: {a: {model: demo, maxSteps: many}}":            "agents.a.maxSteps: ",
-		"version: 1\nagents: {a b: {model: demo}}":                          "agents.a b: ",
-		"version: 1\nagents: {a: {model: \"${NO_SUCH_VARIABLE}\"}}":         "NO_SUCH_VARIABLE",
-		"version: 1\nagents: {a: {model: demo, subAgents: [b]}}":            "agents.a.subAgents[0]",
-		"version: 1\nagents: {a: {model: demo}}\ntools: {t: {type: https}}": "tools.t.type: ",
-		"version: 1\nagents: {a: {model: demo, sessionExpiry: 5}}":          "agents.a.sessionExpiry: ",
+		"agents: {a: {model: demo}}":                                        "1:1: the key version is missing",
+		"version: 2\nagents: {a: {model: demo}}":                            "1:10: version: expected 1, the only version",
+		"version: 1\nagent: {a: {model: demo}}":                             "2:1: agent: unknown key; did you mean agents?",
+		"version: 1\nagents:\n\ta: {model: demo}":                           "3:1: a tab begins the line; YAML is indented with spaces",
+		"version: 1\nagents: {a: {modell: demo}}":                           "2:14: agents.a.modell: unknown key; did you mean model?",
+		"version: 1\nagents: {a: {model: gpt-5}}":                           `2:21: agents.a.model: there is no model "gpt-5"; there is demo or auto; a model of a provider is written as in openai/gpt-5`,
+		"version: 1\nagents: {a: {model: opnai/gpt-5}}":                     "2:21: agents.a.model: expected provider/model, demo or auto; the providers are openai, openai-chat, anthropic or gemini",
+		"version: 1\nagents: {a: {model: demo, tools: [clock]}}":            `2:35: agents.a.tools[0]: there is no tool "clock"; define it in the section tools, which the file does not have`,
+		"version: 1\nagents: {a: {model: demo, tools: clock}}":              `2:34: agents.a.tools: expected a list, found "clock"`,
+		"version: 1\nagents: {a: {model: demo, maxSteps: many}}":            `2:37: agents.a.maxSteps: expected a whole number or unlimited, found "many"`,
+		"version: 1\nagents: {a b: {model: demo}}":                          `2:10: agents.a b: agent name "a b" must be a letter followed by up to 63 letters, digits or _.-`,
+		"version: 1\nagents: {a: {model: \"${NO_SUCH_VARIABLE}\"}}":         "2:22: agents.a.model: the environment variable NO_SUCH_VARIABLE is not set; set it, or give a default as in ${NO_SUCH_VARIABLE:-default}",
+		"version: 1\nagents: {a: {model: demo, subAgents: [b]}}":            `2:39: agents.a.subAgents[0]: there is no agent "b"; there is a`,
+		"version: 1\nagents: {a: {model: demo}}\ntools: {t: {type: https}}": `3:19: tools.t.type: expected http, client or builtin, found "https"; did you mean http?`,
+		"version: 1\nagents: {a: {model: demo, sessionExpiry: 5}}":          `2:42: agents.a.sessionExpiry: expected a duration such as 90s, 1h30m or 7d, found "5"`,
 	} {
 		out, err := check(t, file+"\n")
-		if !errors.Is(err, errRefusedConfig) || !strings.Contains(out, want) || !strings.HasPrefix(out, "helix.yaml:") {
+		if !errors.Is(err, errRefusedConfig) || !strings.Contains("\n"+out, "\nhelix.yaml:"+want+"\n") {
 			t.Errorf("%s: %v\n%swant %s", file, err, out, want)
 		}
-		t.Logf("%s\n%s", file, out)
 	}
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/client"
 	"github.com/helixagents/helix/session"
 )
@@ -47,6 +49,14 @@ func (t *target) completeSession(cmd *cobra.Command, args []string, _ string) ([
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+	if t.url() == "" && t.store == "" && t.config == "" && os.Getenv(storeVariable) == "" {
+		if _, found := findConfig(""); found {
+			// It may name any server, and be of anybody who wrote a file into this directory: it is
+			// read when somebody runs a command, not when somebody presses a key.
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+	t.runs = false
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 	defer cancel()
 	var offers []string
@@ -57,7 +67,9 @@ func (t *target) completeSession(cmd *cobra.Command, args []string, _ string) ([
 		}
 		for i := range page.Items {
 			s := &page.Items[i]
-			offers = append(offers, s.ID+"\t"+visible(s.Agent)+", "+string(s.Activity))
+			if session.CheckID(s.ID) == nil { // a server may say anything
+				offers = append(offers, s.ID+"\t"+visible(s.Agent)+", "+visible(string(s.Activity)))
+			}
 		}
 		return nil
 	})
@@ -67,21 +79,36 @@ func (t *target) completeSession(cmd *cobra.Command, args []string, _ string) ([
 	return offers, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 }
 
-// completeAgent offers the names of the agents.
+// completeAgent offers the names of the agents. Of a file it reads nothing but those.
 func (t *target) completeAgent(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+	var offers []string
+	offer := func(name, description string) {
+		if helix.CheckAgentName(name) == nil { // a server may say anything
+			offers = append(offers, name+"\t"+firstSentence(description))
+		}
+	}
+	if t.url() == "" {
+		path, _ := findConfig(t.config)
+		file, err := readConfig(path)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		for i := range file.Agents {
+			if !file.Agents[i].Internal {
+				offer(file.Agents[i].Name, file.Agents[i].Description)
+			}
+		}
+		return offers, cobra.ShellCompDirectiveNoFileComp
+	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 	defer cancel()
-	if t.url() == "" {
-		t.store = memoryStore // the agents are those of the file
-	}
-	var offers []string
 	err := t.reach(ctx, func(ctx context.Context, c *client.Client) error {
 		agents, err := c.Agents(ctx)
 		for i := range agents {
-			offers = append(offers, agents[i].Name+"\t"+firstSentence(agents[i].Description))
+			offer(agents[i].Name, agents[i].Description)
 		}
 		return err
 	})

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"github.com/helixagents/helix/config"
@@ -23,8 +25,8 @@ func findConfig(named string) (path string, found bool) {
 	case demoConfig:
 		return "", false
 	case "":
-		if info, err := os.Stat(defaultConfig); err == nil && info.Mode().IsRegular() {
-			return defaultConfig, true
+		if _, err := os.Lstat(defaultConfig); !errors.Is(err, fs.ErrNotExist) {
+			return defaultConfig, true // reading it tells what is wrong with it
 		}
 	}
 	return named, false

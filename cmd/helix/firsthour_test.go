@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -121,9 +124,13 @@ func (h *firstHour) buildProgram(dir string) string {
 	return filepath.Join(project, "shop")
 }
 
-// freeAddress returns an address of this machine on which nobody listens.
+// freeAddress returns an address of this machine on which nobody listens. On Linux it has an
+// IP of its own, so that no other test gets it meanwhile.
 func freeAddress(t *testing.T) string {
 	t.Helper()
+	if runtime.GOOS == "linux" {
+		return fmt.Sprintf("127.%d.%d.%d:4170", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250))
+	}
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -86,7 +87,7 @@ func initGo(out io.Writer, dir, replace string) error {
 		if replace, err = filepath.Abs(replace); err != nil {
 			return err
 		}
-		if source, err := os.ReadFile(filepath.Join(replace, "go.mod")); err != nil || !strings.HasPrefix(string(source), "module "+helixModule+"\n") {
+		if source, err := os.ReadFile(filepath.Join(replace, "go.mod")); err != nil || !declaresHelix(string(source)) {
 			return usageError{fmt.Errorf("--replace %s: it has no go.mod of %s", replace, helixModule)}
 		}
 		mod += "\nrequire " + helixModule + " v0.0.0\n\nreplace " + helixModule + " => " + quoteModPath(replace) + "\n"
@@ -95,15 +96,28 @@ func initGo(out io.Writer, dir, replace string) error {
 		return err
 	}
 	fmt.Fprintf(out, "\nNext:\n%s  go mod tidy\n  go test\n  go run .      the page at http://%s\n", changeTo(dir), defaultAddr)
+	if replace == "" {
+		fmt.Fprintf(out, "\nIf go mod tidy cannot fetch %s, name a clone of it in go.mod:\n"+
+			"  go mod edit -require=%[1]s@v0.0.0 -replace=%[1]s=DIRECTORY\n", helixModule)
+	}
 	return nil
 }
 
 const helixModule = "github.com/helixagents/helix"
 
+// declaresHelix reports whether a go.mod is that of Helix.
+func declaresHelix(mod string) bool {
+	first, _, _ := strings.Cut(mod, "\n")
+	return strings.TrimSpace(first) == "module "+helixModule
+}
+
 // changeTo returns the line that changes to a directory, if it is not this one.
 func changeTo(dir string) string {
 	if filepath.Clean(dir) == "." {
 		return ""
+	}
+	if strings.HasPrefix(dir, "-") {
+		dir = "./" + dir
 	}
 	return "  cd " + shellWord(dir) + "\n"
 }
@@ -123,11 +137,13 @@ func moduleName(dir string) (string, error) {
 
 // quoteModPath writes a path as go.mod wants it.
 func quoteModPath(path string) string {
-	if strings.ContainsAny(path, " \t\"'`()[]{},\\") {
-		return "`" + path + "`"
+	if plainPath.MatchString(path) {
+		return path
 	}
-	return path
+	return strconv.Quote(path)
 }
+
+var plainPath = regexp.MustCompile(`^[A-Za-z0-9/._~@+:-]+$`)
 
 // writeTemplates writes the files of a kind of project, and others, or nothing if one is
 // there already.
@@ -167,7 +183,7 @@ func writeTemplates(out io.Writer, dir, kind string, others map[string]string) e
 		if err := writeNew(filepath.Join(dir, name), files[name]); err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "wrote %s\n", filepath.Join(dir, name))
+		fmt.Fprintf(out, "wrote %s\n", visible(filepath.Join(dir, name)))
 	}
 	return nil
 }

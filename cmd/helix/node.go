@@ -49,6 +49,7 @@ type node struct {
 	opts     *nodeOptions
 	out      io.Writer
 	log      *slog.Logger
+	demo     bool // the demo was asked for
 	settings config.Runtime
 	store    string // the store's address
 	db       store.Backend
@@ -69,6 +70,7 @@ func (n *node) prepare() (*config.File, error) {
 	if n.log, err = newLogger(n.out, n.opts.logFormat, n.opts.logLevel); err != nil {
 		return nil, err
 	}
+	n.demo = n.opts.config == demoConfig
 	n.opts.config, _ = findConfig(n.opts.config)
 	file, err := readConfig(n.opts.config)
 	if err != nil {
@@ -146,7 +148,10 @@ func (n *node) greet(what string) {
 	if n.settings.Kind != local.Name {
 		on = "  turns:  " + n.where + "\n"
 	}
-	file := cmp.Or(n.opts.config, "the demo, because there is no "+defaultConfig+" here")
+	file := cmp.Or(n.opts.config, "the demo")
+	if file != n.opts.config && !n.demo {
+		file += ", because there is no " + defaultConfig + " here"
+	}
 	n.log.Info("process.started", "version", version.Helix(), "what", what)
 	fmt.Fprintf(n.out, "helix: %s\n  agents: %s\n%s  data:   %s\n  file:   %s\n", what, strings.Join(names, ", "), on, n.shown, file)
 }

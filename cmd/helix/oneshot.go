@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/client"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
@@ -39,8 +41,8 @@ Without a PROMPT, or if it is -, the message is read from standard input. The me
 begins a new session, or is the next one of --session. Ctrl-C stops the run; what it has
 done is stored.
 
-The exit code is 0 if the run has completed, 3 if it waits for a person, and 1 if it has
-failed or was stopped.
+The exit code is 0 if the run has completed, 3 if it waits for a person, 1 if it has
+failed, 2 if the command line is wrong, and 143 if Ctrl-C or a signal stopped it.
 ` + targetHelp,
 		Example: `  helix run assistant "What is 6 * 7?"
   helix run ticket "The printer is on fire." | jq .priority
@@ -96,6 +98,8 @@ type oneTurn struct {
 	aside io.Writer // gets what happens meanwhile
 	agent string
 	id    string
+	// hasOutput is set if the agent ends with an output, not with a text.
+	hasOutput bool
 }
 
 // turnResult is what a turn prints with --json.
@@ -115,6 +119,9 @@ func (o *oneTurn) run(ctx context.Context, c *client.Client, prompt string) erro
 	}
 	started, err := c.Start(ctx, wire.Start{SessionID: o.id, AgentType: o.agent, Message: wire.Text(prompt)})
 	if err != nil {
+		if ctx.Err() != nil {
+			fmt.Fprintln(o.aside, "helix: stopped; if the run had begun, helix sessions ls has it")
+		}
 		return err
 	}
 	o.id = started.SessionID
@@ -128,6 +135,9 @@ func (o *oneTurn) run(ctx context.Context, c *client.Client, prompt string) erro
 	if err != nil {
 		return err
 	}
+	if status.RunID != started.RunID {
+		return fmt.Errorf("another run has begun in the session meanwhile; helix sessions show %s%s has both", shellWord(o.id), o.again())
+	}
 	return o.conclude(status)
 }
 
@@ -140,6 +150,7 @@ func (o *oneTurn) checkAgent(ctx context.Context, c *client.Client) error {
 	var names []string
 	for i := range agents {
 		if agents[i].Name == o.agent {
+			o.hasOutput = len(agents[i].OutputSchema) > 0
 			return nil
 		}
 		names = append(names, agents[i].Name)
@@ -147,33 +158,79 @@ func (o *oneTurn) checkAgent(ctx context.Context, c *client.Client) error {
 	return usageError{fmt.Errorf("there is no agent %q; the agents are %s", o.agent, strings.Join(names, ", "))}
 }
 
-// show prints the text of the reply while it is written.
-func (o *oneTurn) show(items func(yield func(stream.Item, error) bool)) error {
-	reply, rest := newScreen(), newScreen()
-	reply.out, reply.wrapper = o.out, wrapperOf(o.out)
-	rest.out, rest.wrapper = o.aside, wrapperOf(o.aside)
+// replyPrinter prints the text of replies. What is read by a program gets a reply when it is
+// complete, because one that fails is begun anew.
+type replyPrinter struct {
+	screen *screen
+	live   bool // people read along
+	step   strings.Builder
+}
+
+func (p *replyPrinter) add(text string) {
+	if p.live {
+		p.screen.text(plain, text)
+		return
+	}
+	p.step.WriteString(text)
+}
+
+// end ends a reply: the text of the next one begins on a line of its own.
+func (p *replyPrinter) end() {
+	p.screen.text(plain, p.step.String())
+	p.step.Reset()
+	p.screen.end()
+}
+
+// discard takes a reply back as far as that is possible.
+func (p *replyPrinter) discard() {
+	p.step.Reset()
+	p.screen.end()
+}
+
+// show prints the text of the reply, and what happens meanwhile.
+func (o *oneTurn) show(items iter.Seq2[stream.Item, error]) error {
+	reply := &replyPrinter{screen: &screen{out: o.out, wrapper: wrapperOf(o.out)}, live: isScreen(o.out)}
+	if o.json || o.hasOutput { // which is printed at the end
+		reply.screen.out, reply.screen.wrapper, reply.live = o.aside, wrapperOf(o.aside), isScreen(o.aside)
+	}
+	rest := &screen{out: o.aside, side: o.aside, wrapper: wrapperOf(o.aside), color: isScreen(o.aside) && os.Getenv("NO_COLOR") == ""}
 	view := turnView{screen: rest, session: o.id}
-	defer reply.end()
 	defer rest.end()
+	defer reply.end()
 	for item, err := range items {
 		if err != nil {
 			return err
 		}
-		chunk := item.Chunk
-		switch {
-		case chunk == nil:
-		case chunk.Kind == stream.TextDelta && chunk.AgentID == o.id && !o.json:
-			rest.end()
-			reply.text(plain, chunk.Delta)
-		case chunk.Kind == stream.ToolStart && chunk.AgentID == o.id && chunk.Tool == session.FinishTool: // the output is printed at the end
-		case chunk.Kind == stream.StepStarted && chunk.AgentID == o.id:
-			reply.end() // the text of two replies does not run together
-			view.show(item)
-		default:
-			view.show(item)
+		if item.Frame == stream.FrameTruncated {
+			rest.note("The beginning of the run is no longer in the stream; helix sessions show %s has all of it.", shellWord(o.id))
 		}
+		chunk := item.Chunk
+		if chunk == nil {
+			continue
+		}
+		own := chunk.AgentID == o.id
+		switch {
+		case own && chunk.Kind == stream.TextDelta:
+			rest.end()
+			reply.add(chunk.Delta)
+			continue
+		case own && chunk.Kind == stream.ToolStart && chunk.Tool == session.FinishTool:
+			continue // the output is printed at the end
+		case own && chunk.Kind == stream.StepDiscarded:
+			reply.discard()
+		case chunk.Kind == stream.StepStarted, chunk.Kind == stream.ToolStart, chunk.Kind == stream.ToolEnd, chunk.Kind == stream.Custom,
+			chunk.Kind == stream.SubAgentStart, chunk.Kind == stream.RunInterrupted:
+			reply.end()
+		}
+		view.show(item)
 	}
 	return nil
+}
+
+// isScreen reports whether a writer is a terminal.
+func isScreen(out io.Writer) bool {
+	file, ok := out.(*os.File)
+	return ok && isTerminal(file)
 }
 
 // stopPatience is how long the end of a run that is stopped is waited for.
@@ -184,6 +241,9 @@ func (o *oneTurn) stop(ctx context.Context, c *client.Client, run *wire.Started)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
 	defer cancel()
 	_, err := c.Interrupt(ctx, wire.Stop{SessionID: o.id, RunID: run.RunID, Reason: "stopped by the user"})
+	if errors.Is(err, helix.ErrStale) {
+		err = nil // it has ended meanwhile
+	}
 	if err == nil {
 		for _, err = range c.ReadRun(ctx, o.id, run.RunID, run.StartSequence) {
 			if err != nil {
@@ -192,7 +252,7 @@ func (o *oneTurn) stop(ctx context.Context, c *client.Client, run *wire.Started)
 		}
 	}
 	if err != nil {
-		fmt.Fprintf(o.aside, "helix: the run could not be stopped and may go on: %v\n", err)
+		fmt.Fprintf(o.aside, "helix: the run could not be stopped and may go on: %s\n", printable(err.Error()))
 		return
 	}
 	fmt.Fprintf(o.aside, "helix: stopped; helix resume %s%s continues\n", shellWord(o.id), o.again())
@@ -200,6 +260,9 @@ func (o *oneTurn) stop(ctx context.Context, c *client.Client, run *wire.Started)
 
 // conclude prints the result and returns the error that determines the exit code.
 func (o *oneTurn) conclude(status *wire.Status) error {
+	if status.Activity != session.ActivityDone || status.Error != nil {
+		status.Output = nil // it is that of an earlier run
+	}
 	if o.json {
 		err := writeJSON(o.out, turnResult{
 			SessionID: o.id, RunID: status.RunID, Activity: status.Activity, Text: status.Text, Output: status.Output,
@@ -213,8 +276,7 @@ func (o *oneTurn) conclude(status *wire.Status) error {
 	}
 	switch {
 	case status.Error != nil:
-		screen := newScreen()
-		screen.side, screen.interactive = o.aside, false
+		screen := screen{out: o.aside, side: o.aside}
 		screen.failed(status.Error)
 		return errTurnFailed
 	case len(status.Pending) > 0:
@@ -222,6 +284,8 @@ func (o *oneTurn) conclude(status *wire.Status) error {
 		return errAwaitsPerson
 	case status.Activity == session.ActivityStopped:
 		return fmt.Errorf("the run was stopped; helix resume %s%s continues", shellWord(o.id), o.again())
+	case status.Activity != session.ActivityDone:
+		return fmt.Errorf("the session is %s; helix sessions show %s%s says more", status.Activity, shellWord(o.id), o.again())
 	}
 	return nil
 }

@@ -39,6 +39,8 @@ type target struct {
 	tenant  string
 	user    string
 	json    bool
+	// lists is set for commands that list the agents.
+	lists bool
 	// creates is set for commands that begin sessions. Others find none in a store that does
 	// not exist.
 	creates bool
@@ -114,14 +116,23 @@ func unknownToken(err error) error {
 	return err
 }
 
-// url returns the address of the server, or "" if the sessions are in a store.
-func (t *target) url() string { return cmp.Or(t.server, os.Getenv("HELIX_SERVER")) }
+// url returns the address of the server, or "" if the sessions are in a store. A file that
+// was named goes before the environment.
+func (t *target) url() string {
+	if t.server == "" && t.config != "" {
+		return ""
+	}
+	return cmp.Or(t.server, os.Getenv("HELIX_SERVER"))
+}
 
 // dial returns a client of a server. An address without a scheme uses HTTP, as in the
 // output and the flags of "helix serve".
 func (t *target) dial(url string) (*client.Client, error) {
-	if t.store != "" {
+	switch {
+	case t.store != "":
 		return nil, usageError{errors.New("--server and --store cannot be combined")}
+	case t.config != "":
+		return nil, usageError{errors.New("--server and --config cannot be combined: a server has its own agents")}
 	}
 	if !strings.Contains(url, "://") {
 		if _, _, err := net.SplitHostPort(url); err != nil {
@@ -168,11 +179,7 @@ func (t *target) here(ctx context.Context, do func(context.Context, *client.Clie
 	if found {
 		tellConfig(t.complaints(), path)
 	}
-	file, err := readConfig(path)
-	if err != nil {
-		return err
-	}
-	agents, err := file.Build(buildOptions(nil))
+	file, agents, err := t.readAgents(path, found)
 	if err != nil {
 		return err
 	}
@@ -207,6 +214,24 @@ func (t *target) here(ctx context.Context, do func(context.Context, *client.Clie
 		err = errors.Join(err, end(ended))
 	}()
 	return do(ctx, c)
+}
+
+// readAgents reads a file and builds its agents. A command that needs none, such as a list,
+// does without them, and without a file that nobody named if the store is known.
+func (t *target) readAgents(path string, found bool) (*config.File, []*helix.Agent, error) {
+	optional := found && !t.runs && !t.lists
+	file, err := readConfig(path)
+	if err != nil && optional && cmp.Or(t.store, os.Getenv(storeVariable)) != "" {
+		file, err = readConfig("")
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	agents, err := file.Build(buildOptions(nil))
+	if _, ok := errors.AsType[*config.Error](err); ok && optional {
+		return file, nil, nil
+	}
+	return file, agents, err
 }
 
 // serve starts a runtime and serves it to this process. end stops both and closes the

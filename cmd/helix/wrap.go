@@ -57,7 +57,17 @@ func (w *wrapper) wrap(piece string) string {
 			out.WriteRune(r)
 			w.begin()
 			continue
-		case unicode.IsSpace(r):
+		case r == '\t': // terminals go to the next multiple of eight
+			n := tabWidth - w.column%tabWidth
+			if w.column+n > room {
+				out.WriteByte('\n')
+				w.begin()
+				continue
+			}
+			out.WriteString(strings.Repeat(" ", n))
+			w.column, w.word = w.column+n, w.word[:0]
+			continue
+		case isBreak(r):
 			w.word = w.word[:0]
 		default:
 			w.word = append(w.word, r)
@@ -66,7 +76,7 @@ func (w *wrapper) wrap(piece string) string {
 		if w.column+wide > room {
 			before := columnsOf(w.word) - wide // what the line already has of the word
 			switch {
-			case unicode.IsSpace(r): // the break takes its place
+			case isBreak(r): // the break takes its place
 				out.WriteByte('\n')
 				w.begin()
 				continue
@@ -76,14 +86,24 @@ func (w *wrapper) wrap(piece string) string {
 				w.column = before + wide
 				continue
 			}
-			out.WriteByte('\n') // a word that begins here, or one that is longer than a line
-			w.column, w.word = 0, append(w.word[:0], r)
+			switch {
+			case before == 0: // the word begins here
+				out.WriteByte('\n')
+				w.column, w.word = 0, append(w.word[:0], r)
+			case w.column+wide > room+1: // a word that is longer than a line is broken by the terminal, so that it can be copied
+				w.column = 0
+			}
 		}
 		out.WriteRune(r)
 		w.column += wide
 	}
 	return out.String()
 }
+
+const tabWidth = 8
+
+// isBreak reports whether a line may end at a character instead of showing it.
+func isBreak(r rune) bool { return unicode.IsSpace(r) && r != '\u00a0' && r != '\u202f' }
 
 // begin is called when the cursor is at the beginning of a line.
 func (w *wrapper) begin() {

@@ -36,23 +36,29 @@ func show(t *testing.T, written string, columns int) string {
 			lines = append(lines, "")
 			continue
 		}
-		if *last += string(r); columnsOf([]rune(*last)) > columns-1 {
-			t.Errorf("%q reaches the edge of %d columns", *last, columns)
+		if columnsOf([]rune(*last+string(r))) > columns { // the terminal itself begins another line
+			*last += "~"
+			lines = append(lines, "")
+			last = &lines[len(lines)-1]
 		}
+		*last += string(r)
 	}
 	for i := range lines {
 		lines[i] = strings.TrimRight(lines[i], " ") // nobody sees them
 	}
-	return strings.Join(lines, "|")
+	return strings.ReplaceAll(strings.Join(lines, "|"), "~|", "~")
 }
 
 func TestWrap(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
+		"a\tb c":                            "a       b|c",
+		"12345678\tb":                       "12345678|b",
+		"ab\u00a0cd efgh":                   "ab\u00a0cd|efgh",
 		"one two three":                     "one two|three",
 		"one two three four":                "one two|three|four",
-		"incomprehensibilities are":         "incompreh|ensibilit|ies are",
-		"a incomprehensibilities":           "a|incompreh|ensibilit|ies",
+		"incomprehensibilities are":         "incomprehe~nsibilitie~s are",
+		"a incomprehensibilities":           "a|incomprehe~nsibilitie~s",
 		"one\ntwo three":                    "one|two three",
 		"nine char ten":                     "nine char|ten",
 		"一二三四 五六七":                          "一二三四|五六七",

@@ -20,6 +20,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/llm"
@@ -167,7 +168,9 @@ func setCookie(w http.ResponseWriter, value string, maxAge int) {
 // localAddress returns an address if it is one of this program: a link to the login must not
 // lead elsewhere.
 func localAddress(address string) string {
-	if !strings.HasPrefix(address, "/") || strings.HasPrefix(address, "//") || strings.ContainsAny(address, "\\\r\n") {
+	// Browsers take a backslash for a slash, and leave out tabs and line ends.
+	if !strings.HasPrefix(address, "/") || strings.HasPrefix(address, "//") || strings.Contains(address, `\`) ||
+		strings.ContainsFunc(address, unicode.IsControl) {
 		return "/"
 	}
 	return address

@@ -50,7 +50,7 @@ await run({
     const context = await browser.newContext();
     const page = await context.newPage();
     page.complaints = [];
-    for (const to of ["//example.com/", "https://example.com/", "/\\example.com", "javascript:alert(1)"]) {
+    for (const to of ["//example.com/", "https://example.com/", "/\\example.com", "/\t/example.com/", "/\n/example.com/", "javascript:alert(1)"]) {
       await page.goto(`${program}/login?return=${encodeURIComponent(to)}`);
       await page.locator("[name=user]").fill("ada");
       await page.locator("[name=password]").fill("engine");

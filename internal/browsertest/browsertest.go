@@ -67,7 +67,8 @@ func New(t *testing.T, name string, env ...string) *Script {
 	return s
 }
 
-// Run runs the script, and calls kill when the script says so.
+// Run runs the script, and calls kill when the script says so; it is nil for a script that
+// does not.
 func (s *Script) Run(kill func()) {
 	s.t.Helper()
 	var complaints strings.Builder
@@ -84,9 +85,14 @@ func (s *Script) Run(kill func()) {
 		s.t.Fatal(err)
 	}
 	passed := 0
-	for lines := bufio.NewScanner(out); lines.Scan(); {
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
 		line := lines.Text()
 		if line == "kill" {
+			if kill == nil {
+				s.t.Fatal("the script wants its server killed")
+			}
 			kill()
 			if _, err := io.WriteString(in, "restarted\n"); err != nil {
 				s.t.Error(err)
@@ -97,6 +103,9 @@ func (s *Script) Run(kill func()) {
 		if strings.HasPrefix(line, "ok ") {
 			passed++
 		}
+	}
+	if err := lines.Err(); err != nil {
+		s.t.Errorf("read what the script prints: %v", err)
 	}
 	if err := s.cmd.Wait(); err != nil || passed == 0 {
 		s.t.Fatalf("%s: %d passed, %v\n%s", s.cmd.Args[1], passed, err, complaints.String())

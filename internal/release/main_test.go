@@ -14,6 +14,16 @@ const first = "# Changelog\n\nIntroduction.\n\n## Unreleased\n\nThe first one.\n
 
 var day = time.Date(2026, 11, 19, 23, 30, 0, 0, time.UTC)
 
+// TestMain keeps git from the settings of whoever runs the tests.
+func TestMain(m *testing.M) {
+	for _, name := range []string{"GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"} {
+		if err := os.Setenv(name, os.DevNull); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
+
 // repo is a repository with one commit.
 type repo struct {
 	t   *testing.T

@@ -1,23 +1,23 @@
 package main
 
 import (
-	"archive/zip"
 	"bytes"
 	"encoding/json"
-	"io/fs"
+	"io"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/helixagents/helix/internal/testshare"
 )
 
 const (
 	module = "github.com/helixagents/helix"
-	tagged = "v0.0.99" // only in this test
+	tagged = "v0.999.99" // only in this test
 )
 
 // user is a program of somebody who uses the module.
@@ -68,7 +68,7 @@ func TestModuleOfATag(t *testing.T) {
 	publish(t, root, proxy)
 	downloads := filepath.Join(strings.TrimSpace(command(t, root, nil, "go", "env", "GOMODCACHE")), "cache", "download")
 	env := []string{
-		"GOPROXY=file://" + proxy + ",file://" + downloads, "GOMODCACHE=" + cache, "GONOSUMDB=*", "GONOSUMCHECK=1", "GOFLAGS=-modcacherw -trimpath",
+		"GOPROXY=file://" + proxy + ",file://" + downloads, "GOMODCACHE=" + cache, "GONOSUMDB=*", "GOFLAGS=-modcacherw -trimpath",
 		"GOWORK=off", "CGO_ENABLED=0",
 	}
 	if err := os.WriteFile(filepath.Join(project, "main.go"), []byte(user), 0o600); err != nil {
@@ -95,68 +95,36 @@ func command(t *testing.T, dir string, env []string, name string, args ...string
 	return string(out)
 }
 
-// publish puts the module at root into a proxy, with what a proxy takes of it: not the
-// modules below, and nothing that git does not know.
+// publish makes a release of the repository at root, in a clone of it, and puts what its tag
+// has into a proxy: not the modules below.
 func publish(t *testing.T, root, proxy string) {
 	t.Helper()
-	files := strings.Fields(command(t, root, nil, "git", "ls-files", "--cached", "--others", "--exclude-standard"))
-	var below []string
-	for _, name := range files {
-		if path.Base(name) == "go.mod" && name != "go.mod" {
-			below = append(below, path.Dir(name)+"/")
-		}
+	clone := filepath.Join(t.TempDir(), "helix")
+	command(t, root, nil, "git", "clone", "-q", "--no-tags", root, clone)
+	command(t, clone, nil, "git", "checkout", "-q", "-B", branch)
+	command(t, clone, nil, "git", "config", "user.name", "Tester")
+	command(t, clone, nil, "git", "config", "user.email", "tester@example.com")
+	if err := release(t.Context(), io.Discard, clone, tagged, time.Now()); err != nil {
+		t.Fatal(err)
 	}
 	dir := filepath.Join(proxy, filepath.FromSlash(module), "@v")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	var packed bytes.Buffer
-	archive := zip.NewWriter(&packed)
-	for _, name := range files {
-		if belongsBelow(name, below) {
-			continue
-		}
-		info, err := os.Lstat(filepath.Join(root, name))
-		if err != nil || info.Mode()&fs.ModeType != 0 {
-			continue // deleted, or a link
-		}
-		body, err := os.ReadFile(filepath.Join(root, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		entry, err := archive.Create(module + "@" + tagged + "/" + name)
-		if err == nil {
-			_, err = entry.Write(body)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	pack := []string{"archive", "--format=zip", "--prefix=" + module + "@" + tagged + "/", "-o", filepath.Join(dir, tagged+".zip"), tagged, "--", "."}
+	for name := range strings.Lines(command(t, clone, nil, "git", "ls-files", "*/go.mod")) {
+		pack = append(pack, ":!"+path.Dir(strings.TrimSpace(name)))
 	}
-	if err := archive.Close(); err != nil {
-		t.Fatal(err)
-	}
-	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	command(t, clone, nil, "git", pack...)
 	info, err := json.Marshal(map[string]string{"Version": tagged, "Time": "2026-01-01T00:00:00Z"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, body := range map[string][]byte{
-		"list": []byte(tagged + "\n"), tagged + ".info": info, tagged + ".mod": mod, tagged + ".zip": packed.Bytes(),
+	for name, body := range map[string]string{
+		"list": tagged + "\n", tagged + ".info": string(info), tagged + ".mod": command(t, clone, nil, "git", "show", tagged+":go.mod"),
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), body, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(body), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-}
-
-func belongsBelow(name string, modules []string) bool {
-	for _, dir := range modules {
-		if strings.HasPrefix(name, dir) {
-			return true
-		}
-	}
-	return false
 }

@@ -195,17 +195,23 @@ func connect(cfg *Config, s *silence) (_ transact.Context, err error) {
 	return dbos, nil
 }
 
-// lockTables waits until no other process creates DBOS's tables, or ctx ends.
+// lockTables waits until no other process creates DBOS's tables, or ctx ends. If the store
+// fails in a way that may pass, it asks again: the owner of a lock may take it once more.
 func lockTables(ctx context.Context, cfg *Config) (unlock func(), err error) {
 	locks, owner := cfg.Backend.Locks(), session.NewOwner(Name)
-	for {
+	for failures := 0; ; {
 		held, ours, err := locks.TryAcquire(ctx, "dbos/tables/"+cfg.Schema, owner, 2*connectPatience)
-		if err = cmp.Or(err, ctx.Err()); err != nil || ours {
+		if session.IsRetryable(err) && ctx.Err() == nil && failures < lockTries {
+			failures++
+		} else if err = cmp.Or(err, ctx.Err()); err != nil || ours {
 			return func() { _ = locks.Release(context.WithoutCancel(ctx), held) }, err // or it expires
 		}
 		<-time.After(50 * time.Millisecond)
 	}
 }
+
+// lockTries is how often a lock is asked for again after the store has failed.
+const lockTries = 20
 
 // Cleanup implements [helix.Runtime].
 func (r *Runtime) Cleanup(ctx context.Context, tenant string) (*session.Cleanup, error) {

@@ -29,7 +29,8 @@ type Config struct {
 	// SignIn is the address where people sign in, such as "/login", if the program has a
 	// sign-in of its own: Config.Authenticate of the server then recognises, for example, a
 	// cookie. The page sends people there with its own address in the query parameter
-	// "return"; follow only such as begin with a single slash. Without SignIn, the page asks
+	// "return"; follow it only if it begins with a single slash and has neither backslashes
+	// nor control characters. Without SignIn, the page asks
 	// people for a bearer token.
 	SignIn string
 	// SignOut is where the page sends a POST request when people sign out. Without it, only
@@ -124,6 +125,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // The address is relative, because what was cut off from it is not known here.
 func redirectToSlash(w http.ResponseWriter, r *http.Request) {
 	asked, _, _ := strings.Cut(r.RequestURI, "?")
+	if strings.HasSuffix(asked, "/") { // it would redirect for ever
+		guard(w.Header())
+		http.Error(w, "the prefix is cut off with its slash: mount the page with http.StripPrefix(\"/name\", …)", http.StatusNotFound)
+		return
+	}
 	to := "./" + asked[strings.LastIndexByte(asked, '/')+1:] + "/"
 	if r.URL.RawQuery != "" {
 		to += "?" + r.URL.RawQuery

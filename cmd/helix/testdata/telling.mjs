@@ -556,7 +556,7 @@ const cases = {
       await begin({ agentType: "assistant", message: "Hello", metadata: { title: "My own" } }), await begin({ agentType: "assistant", message: long }),
     ];
     const page = await open();
-    for (const [{ sessionId }, title] of [[plain, "Hello from elsewhere\\u202e"], [own, "My own"], [cut, `${long.slice(0, 79).trim()}…`]]) {
+    for (const [{ sessionId }, title] of [[plain, "Hello from elsewhere"], [own, "My own"], [cut, `${long.slice(0, 79).trim()}…`]]) {
       await page.waitForFunction(([id, want]) => document.querySelector(`#sessions button[title="${id}"] span`)?.textContent === want, [sessionId, title]);
     }
     return page;

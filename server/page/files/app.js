@@ -5,6 +5,7 @@ import { base, canSignOut, download, get, login, signOut, token } from './api.js
 import { Approvals } from './approvals.js';
 import { about, compactingNotice, Transcript } from './transcript.js';
 import { Lists } from './lists.js';
+import { visible } from './exact.js';
 import * as drafts from './drafts.js';
 
 let agents = [];
@@ -80,7 +81,7 @@ async function open(name, id) {
   chat?.close();
   known = {};
   notice('');
-  agent = agents.find(a => a.name === name) ?? (name && id ? { name, missing: true } : agents[0]);
+  agent = agents.find(a => a.name === name) ?? (name && id ? { name: visible(name).slice(0, 64), missing: true } : agents[0]);
   const mine = new Conversation({
     id: id ?? `${agent.name}-${Date.now().toString(36)}${Math.random().toString(36).slice(2, 6)}`,
     agent: agent.name,

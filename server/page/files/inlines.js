@@ -338,25 +338,23 @@ function anchor(url) {
 // tell adds to a link where it leads if its text does not say that, or says something else.
 function tell(link, picture) {
   const url = new URL(link.href);
-  const where = visible(url.protocol === 'mailto:' ? url.pathname : url.host);
+  const where = visible(url.protocol === 'mailto:' ? url.pathname + url.search : url.host);
   if (!link.textContent.trim()) link.append(picture ? 'picture' : visible(url.href));
-  if (picture || misleads(link.textContent, url, where)) link.append(element('small', {}, ` (${where})`));
+  if (picture || misleads(link.textContent, url)) link.append(element('small', { dir: 'ltr' }, ` (${where})`));
 }
+
+const longestName = 300; // characters of a link's text in which hosts are looked for; a longer one may name any
+
+const host = /[\p{L}\p{N}\p{M}-]{1,63}(?:[.\u3002][\p{L}\p{N}\p{M}-]{1,63})+|localhost/gu;
 
 // misleads reports whether a text has an address or a name of a host that is not the link's.
-function misleads(text, url, where) {
-  return text.split(/\s+/).some(word => {
-    const written = word.toLowerCase().replace(/^[^\p{L}\p{N}]+|[^\p{L}\p{N}/]+$/gu, '');
-    if (url.protocol === 'mailto:') return (written.includes('@') || hostlike(written)) && written.replace(/^mailto:/, '') !== where.toLowerCase();
-    const [, scheme, host] = /^([a-z]+:[/\\]+)?([^/\\?#]*)/.exec(written);
-    return (scheme || hostlike(host)) && host.replace(/:(80|443)$/, '') !== url.host.replace(/:(80|443)$/, '');
-  });
-}
-
-function hostlike(text) {
-  const labels = text.replace(/:\d+$/, '').split(/[.。．｡]/);
-  const last = labels.at(-1);
-  return labels.length > 1 && labels.every(label => label) && (/^\p{L}{2,}$|^xn--/u.test(last) || (labels.length === 4 && /^\d+$/.test(last)));
+function misleads(text, url) {
+  if (text.length > longestName) return true;
+  const plain = text.normalize('NFKC').toLowerCase().trim(); // which has one kind of dot
+  if (url.protocol === 'mailto:') return url.search !== '' || (/[@.:]/.test(plain) && plain.replace(/^mailto:/, '') !== url.pathname.toLowerCase());
+  if (!/[\s@]/.test(plain) && [plain, `https://${plain}`].some(address => URL.canParse(address) && new URL(address).host === url.host)) return false;
+  if (/^[a-z]+:[/\\]/.test(plain)) return true;
+  return (plain.match(host) ?? []).some(name => /(^localhost|[.\u3002]\p{L}{2,}|[.\u3002]xn--[^.]*|^\d+(\.\d+){3})$/u.test(name) && name !== url.hostname);
 }
 
 // clear makes visible what hides in code and in the text of a link. What belongs to an emoji, and the joiners of scripts

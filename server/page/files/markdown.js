@@ -577,7 +577,8 @@ class Code {
   async copy() {
     let said = 'Copied';
     try {
-      await navigator.clipboard.writeText(this.raw);
+      // Without what controls a terminal: it may be pasted into one.
+      await navigator.clipboard.writeText(this.raw.replace(/(?![\n\t])\p{Cc}/gu, ''));
     } catch {
       getSelection().selectAllChildren(this.shown);
       said = 'Selected';
