@@ -352,7 +352,8 @@ function misleads(text, url) {
   if (text.length > longestName) return true;
   const plain = text.normalize('NFKC').toLowerCase().trim(); // which has one kind of dot
   if (url.protocol === 'mailto:') return url.search !== '' || (/[@.:]/.test(plain) && plain.replace(/^mailto:/, '') !== url.pathname.toLowerCase());
-  if (!/[\s@]/.test(plain) && [plain, `https://${plain}`].some(address => URL.canParse(address) && new URL(address).host === url.host)) return false;
+  // A name in other letters is the same host, and may look like another one.
+  if (plain.includes(url.host) && !/[\s@]/.test(plain) && [plain, `https://${plain}`].some(address => URL.canParse(address) && new URL(address).host === url.host)) return false;
   if (/^[a-z]+:[/\\]/.test(plain)) return true;
   return (plain.match(host) ?? []).some(name => /(^localhost|[.\u3002]\p{L}{2,}|[.\u3002]xn--[^.]*|^\d+(\.\d+){3})$/u.test(name) && name !== url.hostname);
 }

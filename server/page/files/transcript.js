@@ -163,12 +163,12 @@ function standing(className, ...children) {
 
 // A description may end with suggested messages: Say "…" or "…".
 export function about(agent) {
-  return (agent.description ?? '').split(/ Say (?=")/)[0];
+  return (agent.description ?? '').split(/(?:^| )Say (?=")/)[0];
 }
 
 // unused returns the suggested messages that were not sent yet.
 function unused(agent, chat) {
-  const [, rest = ''] = (agent.description ?? '').split(/ Say (?=")/);
+  const [, rest = ''] = (agent.description ?? '').split(/(?:^| )Say (?=")/);
   const said = new Set(chat.messages.filter(message => message.role === 'user').flatMap(message => message.parts.map(part => part.text)));
   return [...rest.matchAll(/"([^"]+)"/g)].map(([, words]) => words).filter(words => !said.has(words));
 }
