@@ -54,11 +54,9 @@ func (f *File) Build(opts BuildOptions) ([]*helix.Agent, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	// Collect problems anew: a second Build may succeed.
-	s := *f.source
-	s.problems, s.omitted, s.noted = nil, 0, map[string]bool{}
+	s := f.source.anew() // a second Build may succeed
 	b := &builder{
-		file: f, source: &s, opts: opts,
+		file: f, source: s, opts: opts,
 		models: map[string]llm.Model{}, tools: map[string]helix.Tool{}, agents: map[string]*helix.Agent{},
 	}
 	agents := make([]*helix.Agent, len(f.Agents))

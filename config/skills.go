@@ -171,11 +171,10 @@ func (f *File) CheckSkills(embedded skill.Provider) (names []string, problems, w
 	if len(f.Skills.Dirs) == 0 && !f.Skills.Embed {
 		return nil, nil, nil
 	}
-	s := *f.source
-	s.problems, s.omitted, s.noted = nil, 0, map[string]bool{}
-	found := f.findSkills(&s, embedded)
+	s := f.source.anew()
+	found := f.findSkills(s, embedded)
 	for i := range f.Agents {
-		f.checkFound(&s, found, &f.Agents[i])
+		f.checkFound(s, found, &f.Agents[i])
 	}
 	if failure, ok := errors.AsType[*Error](s.err()); ok {
 		problems = failure.Problems

@@ -43,6 +43,13 @@ func newSource(name string, data []byte, lookup func(string) (string, bool)) *so
 	}
 }
 
+// anew returns a copy of the source that has no problems yet.
+func (s *source) anew() *source {
+	out := *s
+	out.problems, out.omitted, out.noted = nil, 0, map[string]bool{}
+	return &out
+}
+
 // problem reports a problem at a position.
 func (s *source) problem(at position, path, format string, args ...any) {
 	s.noted[path] = true

@@ -15,15 +15,14 @@ const exampleToken = "change-me"
 // something will be refused or missed when it is used. Like [Problem] of an invalid file,
 // each has a place.
 func (f *File) Warnings() []Problem {
-	s := *f.source
-	s.problems, s.omitted, s.noted = nil, 0, map[string]bool{}
+	s := f.source.anew()
 	for i := range f.Server.Tokens {
 		if strings.Contains(f.Server.Tokens[i].Token, exampleToken) {
 			s.wrong(fmt.Sprintf("server.tokens[%d].token", i), "this token is in a public example, so everybody knows it; set one of your own")
 		}
 	}
 	for i := range f.Tools {
-		f.Tools[i].warn(&s)
+		f.Tools[i].warn(s)
 	}
 	failure, ok := errors.AsType[*Error](s.err())
 	if !ok {
@@ -37,14 +36,14 @@ func (t *Tool) warn(s *source) {
 	if t.Description == "" && t.Type != typeBuiltin {
 		s.wrongKey(at, "the tool has no description, so the model is told only its name")
 	}
-	if t.Type == typeHTTP && !t.AllowPrivate && privateHost(t.URL) {
+	if t.Type == typeHTTP && !t.AllowPrivate && isPrivateHost(t.URL) {
 		s.wrong(at+".url", "the service is on this machine or in a private network, so every call will be refused; set allowPrivate: true to allow it")
 	}
 }
 
-// privateHost reports whether an address names a host that is not on the internet. A name
+// isPrivateHost reports whether an address names a host that is not on the internet. A name
 // that has to be resolved is checked with each call.
-func privateHost(address string) bool {
+func isPrivateHost(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil {
 		return false

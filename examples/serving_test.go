@@ -5,19 +5,16 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/helixagents/helix/internal/browsertest"
 	"github.com/helixagents/helix/internal/eventually"
+	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/internal/testshare"
 )
 
@@ -40,7 +37,7 @@ func TestQuickstart(t *testing.T) {
 	if err != nil || bytes.Count(source, []byte(usual)) != 2 {
 		t.Fatalf("the source does not name %s twice: %v", usual, err)
 	}
-	program := buildInstead(t, "quickstart", bytes.ReplaceAll(source, []byte(usual), []byte(freeAddress(t))))
+	program := buildInstead(t, "quickstart", bytes.ReplaceAll(source, []byte(usual), []byte(testserver.FreeAddress(t))))
 	browsertest.New(t, "quickstart.mjs", "HELIX_URL="+serve(t, program)).Run(nil)
 }
 
@@ -68,23 +65,6 @@ func buildInstead(t *testing.T, example string, source []byte) string {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	return program
-}
-
-// freeAddress returns an address of this machine on which nobody listens. On Linux it has an
-// IP of its own, so that no other test gets it meanwhile.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	if runtime.GOOS == "linux" {
-		return fmt.Sprintf("127.%d.%d.%d:4170", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250))
-	}
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return listener.Addr().String()
 }
 
 // serve starts a program in an empty directory, and returns the address that it says is to

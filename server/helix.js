@@ -378,7 +378,7 @@ export class Conversation {
         if (chunk.type === "error") failure = new HelixError(chunk.errorText, { code: reply.message.metadata?.code });
         if (chunk.type.startsWith("data-")) this.ondata(chunk);
         this.compact(chunk);
-        this.retries(chunk);
+        this.noteRetry(chunk);
         reply.apply(chunk);
         // What arrives at once was written before the connection was lost.
         if (performance.now() - since > replayTime && this.connection === "back") this.connect("recovered");
@@ -410,8 +410,8 @@ export class Conversation {
     if (this.compacting !== before) this.onchange(this);
   }
 
-  /** retries notes whether the model is being asked again: until it says something. */
-  retries({ type, data }) {
+  /** noteRetry notes whether the model is being asked again: until it says something. */
+  noteRetry({ type, data }) {
     const before = this.retrying;
     if (type === "data-attempt-failed") this.retrying = { attempt: (data?.attempt ?? 0) + 1 };
     else if (type !== "start-step" && type !== "reset-step" && !type.startsWith("data-")) this.retrying = undefined;

@@ -139,9 +139,6 @@ func (o *chatOptions) check(cmd *cobra.Command) error {
 			return usageError{fmt.Errorf("--%s is only for the demo agent and cannot be combined with %s (--config demo selects the demo)", name, other)}
 		}
 	}
-	if o.server != "" && o.config != "" {
-		return usageError{errors.New("--server and --config cannot be combined: a server has its own agents")}
-	}
 	if other == "" && o.agent != "" {
 		return usageError{errors.New("--agent requires --server or a file: the demo of this command has only one agent")}
 	}
@@ -297,13 +294,18 @@ func (c *chat) choose(ctx context.Context, name, id string) error {
 	}
 	at := slices.Index(all, name)
 	if at < 0 {
-		return usageError{fmt.Errorf("there is no agent %q; the agents are %s", name, strings.Join(all, ", "))}
+		return noAgent(name, all)
 	}
 	c.agent, c.greeting = name, "You are talking to "+name+"."
 	if about := firstSentence(agents[at].Description); about != "" {
 		c.greeting += " " + about
 	}
 	return nil
+}
+
+// noAgent returns the error for the name of an agent that does not exist.
+func noAgent(name string, all []string) error {
+	return usageError{fmt.Errorf("there is no agent %q; the agents are %s", name, strings.Join(all, ", "))}
 }
 
 // read reads the next line. It returns errInterrupted for Ctrl-C, errTerminated for another

@@ -77,10 +77,7 @@ func checkConfig(path string) (*checkReport, error) {
 		File: path, Problems: []config.Problem{}, Warnings: []config.Problem{}, Models: []string{}, Agents: []string{}, Tools: []string{},
 		Skills: []string{},
 	}
-	from := path
-	if path == demoConfig {
-		from = ""
-	}
+	from, _ := findConfig(path)
 	file, err := readConfig(from)
 	if failure, ok := errors.AsType[*config.Error](err); ok {
 		report.Problems, report.Omitted = failure.Problems, failure.Omitted

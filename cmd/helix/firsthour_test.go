@@ -2,19 +2,16 @@ package main
 
 import (
 	"bytes"
-	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/helixagents/helix/internal/browsertest"
 	"github.com/helixagents/helix/internal/eventually"
+	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/internal/testshare"
 )
 
@@ -113,7 +110,7 @@ func (h *firstHour) buildProgram(dir string) string {
 	if !bytes.Contains(code, []byte(defaultAddr)) {
 		h.t.Fatalf("the program does not name %s", defaultAddr)
 	}
-	put(h.t, filepath.Join(project, "main.go"), strings.Replace(string(code), defaultAddr, freeAddress(h.t), 1))
+	put(h.t, filepath.Join(project, "main.go"), strings.Replace(string(code), defaultAddr, testserver.FreeAddress(h.t), 1))
 	h.commands = append(h.commands, "go mod tidy", "go run .")
 	cmd := exec.CommandContext(eventually.Context(h.t), "go", "build", "-mod=mod", "-trimpath", "-ldflags=-s -w", "-o", "shop", ".")
 	cmd.Dir = project
@@ -122,21 +119,4 @@ func (h *firstHour) buildProgram(dir string) string {
 		h.t.Fatalf("go build: %v\n%s", err, out)
 	}
 	return filepath.Join(project, "shop")
-}
-
-// freeAddress returns an address of this machine on which nobody listens. On Linux it has an
-// IP of its own, so that no other test gets it meanwhile.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	if runtime.GOOS == "linux" {
-		return fmt.Sprintf("127.%d.%d.%d:4170", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250))
-	}
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return listener.Addr().String()
 }

@@ -66,7 +66,7 @@ A Go program needs the module github.com/helixagents/helix. Where it cannot be f
 
 // initFile writes a helix.yaml.
 func initFile(out io.Writer, dir string) error {
-	if err := writeTemplates(out, dir, "file", nil); err != nil {
+	if err := writeTemplates(out, dir, "file"); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "\nNext:\n%s  helix serve                        the page at http://%s\n", changeTo(dir), defaultAddr)
@@ -92,7 +92,7 @@ func initGo(out io.Writer, dir, replace string) error {
 		}
 		mod += "\nrequire " + helixModule + " v0.0.0\n\nreplace " + helixModule + " => " + quoteModPath(replace) + "\n"
 	}
-	if err := writeTemplates(out, dir, "go", map[string]string{"go.mod": mod}); err != nil {
+	if err := writeTemplates(out, dir, "go", projectFile{"go.mod", mod}); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "\nNext:\n%s  go mod tidy\n  go test\n  go run .      the page at http://%s\n", changeTo(dir), defaultAddr)
@@ -145,33 +145,28 @@ func quoteModPath(path string) string {
 
 var plainPath = regexp.MustCompile(`^[A-Za-z0-9/._~@+:-]+$`)
 
-// writeTemplates writes the files of a kind of project, and others, or nothing if one is
+// projectFile is a file of a new project.
+type projectFile struct{ name, text string }
+
+// writeTemplates writes the files of a kind of project, after others, or nothing if one is
 // there already.
-func writeTemplates(out io.Writer, dir, kind string, others map[string]string) error {
-	files := map[string]string{}
-	var names []string
-	from, err := fs.Sub(templates, "templates/"+kind)
+func writeTemplates(out io.Writer, dir, kind string, files ...projectFile) error {
+	from := "templates/" + kind
+	entries, err := templates.ReadDir(from)
 	if err != nil {
 		return err
 	}
-	err = fs.WalkDir(from, ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
+	for _, entry := range entries {
+		text, err := templates.ReadFile(from + "/" + entry.Name())
+		if err != nil {
 			return err
 		}
-		text, err := fs.ReadFile(from, name)
-		name = strings.TrimSuffix(name, ".tmpl") // which keeps the Go tool from compiling it here
-		files[name], names = string(text), append(names, name)
-		return err
-	})
-	if err != nil {
-		return err
+		// The suffix keeps the Go tool from compiling it here.
+		files = append(files, projectFile{strings.TrimSuffix(entry.Name(), ".tmpl"), string(text)})
 	}
-	for name, text := range others {
-		files[name], names = text, append([]string{name}, names...)
-	}
-	for _, name := range names {
-		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
-			return fmt.Errorf("%s is there already; nothing was written", filepath.Join(dir, name))
+	for _, file := range files {
+		if _, err := os.Lstat(filepath.Join(dir, file.name)); err == nil {
+			return fmt.Errorf("%s is there already; nothing was written", filepath.Join(dir, file.name))
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -179,11 +174,12 @@ func writeTemplates(out io.Writer, dir, kind string, others map[string]string) e
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	for _, name := range names {
-		if err := writeNew(filepath.Join(dir, name), files[name]); err != nil {
+	for _, file := range files {
+		path := filepath.Join(dir, file.name)
+		if err := writeNew(path, file.text); err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "wrote %s\n", visible(filepath.Join(dir, name)))
+		fmt.Fprintf(out, "wrote %s\n", visible(path))
 	}
 	return nil
 }

@@ -155,7 +155,7 @@ func (o *oneTurn) checkAgent(ctx context.Context, c *client.Client) error {
 		}
 		names = append(names, agents[i].Name)
 	}
-	return usageError{fmt.Errorf("there is no agent %q; the agents are %s", o.agent, strings.Join(names, ", "))}
+	return noAgent(o.agent, names)
 }
 
 // replyPrinter prints the text of replies. What is read by a program gets a reply when it is

@@ -21,6 +21,7 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/client"
 	"github.com/helixagents/helix/config"
+	"github.com/helixagents/helix/internal/backend"
 	"github.com/helixagents/helix/internal/pipe"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/server"
@@ -187,7 +188,7 @@ func (t *target) here(ctx context.Context, do func(context.Context, *client.Clie
 	if err != nil {
 		return err
 	}
-	if path, ok := strings.CutPrefix(address, "sqlite:"); ok && !t.creates {
+	if kind, path := backend.Split(address); kind == backend.SQLite && !t.creates {
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 			if t.store != "" {
 				return fmt.Errorf("there is no store at %s; helix serve, chat and run make one", shown(address))

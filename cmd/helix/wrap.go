@@ -15,7 +15,8 @@ import (
 type wrapper struct {
 	columns func() int // of the terminal; 0 if unknown
 	column  int        // where the next character goes
-	word    []rune     // the word that the line ends with
+	word    []rune     // the word that the line ends with, as long as it fits into a line
+	wide    int        // the columns of the whole word
 }
 
 // newWrapper returns a wrapper for a terminal, or nil for anything else.
@@ -65,16 +66,20 @@ func (w *wrapper) wrap(piece string) string {
 				continue
 			}
 			out.WriteString(strings.Repeat(" ", n))
-			w.column, w.word = w.column+n, w.word[:0]
+			w.column += n
+			w.endWord()
 			continue
 		case isBreak(r):
-			w.word = w.word[:0]
-		default:
-			w.word = append(w.word, r)
+			w.endWord()
 		}
 		wide := columnsOf([]rune{r})
+		if !isBreak(r) {
+			if w.wide += wide; w.wide <= room {
+				w.word = append(w.word, r)
+			}
+		}
 		if w.column+wide > room {
-			before := columnsOf(w.word) - wide // what the line already has of the word
+			before := w.wide - wide // what the line already has of the word
 			switch {
 			case isBreak(r): // the break takes its place
 				out.WriteByte('\n')
@@ -89,7 +94,7 @@ func (w *wrapper) wrap(piece string) string {
 			switch {
 			case before == 0: // the word begins here
 				out.WriteByte('\n')
-				w.column, w.word = 0, append(w.word[:0], r)
+				w.column = 0
 			case w.column+wide > room+1: // a word that is longer than a line is broken by the terminal, so that it can be copied
 				w.column = 0
 			}
@@ -105,9 +110,12 @@ const tabWidth = 8
 // isBreak reports whether a line may end at a character instead of showing it.
 func isBreak(r rune) bool { return unicode.IsSpace(r) && r != '\u00a0' && r != '\u202f' }
 
+func (w *wrapper) endWord() { w.word, w.wide = w.word[:0], 0 }
+
 // begin is called when the cursor is at the beginning of a line.
 func (w *wrapper) begin() {
 	if w != nil {
-		w.column, w.word = 0, w.word[:0]
+		w.column = 0
+		w.endWord()
 	}
 }

@@ -80,6 +80,10 @@ func TestWrap(t *testing.T) {
 			}
 		}
 	}
+	long := &wrapper{columns: func() int { return 10 }}
+	if got := long.wrap(strings.Repeat("x", 100_000)); len(got) != 100_000 || len(long.word) > 9 {
+		t.Errorf("a long word: %d bytes are written, %d letters kept", len(got), len(long.word))
+	}
 	var none *wrapper
 	if got := none.wrap(strings.Repeat("x ", 100)); got != strings.Repeat("x ", 100) {
 		t.Errorf("without a terminal: %q", got)

@@ -12,12 +12,12 @@ func Helix() string {
 	if !ok {
 		return devel
 	}
-	return of(info)
+	return findVersion(info)
 }
 
 const devel = "(devel)"
 
-func of(info *debug.BuildInfo) string {
+func findVersion(info *debug.BuildInfo) string {
 	found := &info.Main
 	if found.Path != module {
 		found = nil

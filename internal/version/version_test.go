@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestOf(t *testing.T) {
+func TestFindVersion(t *testing.T) {
 	t.Parallel()
 	helix := debug.Module{Path: module, Version: "v0.1.0"}
 	replaced := helix
@@ -22,7 +22,7 @@ func TestOf(t *testing.T) {
 		{"a program that replaces it", debug.BuildInfo{Main: other, Deps: []*debug.Module{&replaced}}, devel},
 		{"a program without it", debug.BuildInfo{Main: other}, devel},
 	} {
-		if got := of(&c.info); got != c.want {
+		if got := findVersion(&c.info); got != c.want {
 			t.Errorf("%s: %s, want %s", c.what, got, c.want)
 		}
 	}

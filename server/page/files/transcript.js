@@ -16,7 +16,7 @@ export class Transcript {
       if (scrollHeight - scrollTop - clientHeight < 40) this.atEnd = true;
       else if (scrollTop < this.top) this.atEnd = false;
       this.top = scrollTop;
-      this.point();
+      this.pointDown();
     }, { passive: true });
     $('down').addEventListener('click', () => this.goDown());
   }
@@ -43,8 +43,8 @@ export class Transcript {
     waits?.querySelector('input, select, textarea, button')?.focus({ preventScroll: true });
   }
 
-  // point says what is below, if the end is out of view: something that waits for the person, or what came since.
-  point(state = this.state) {
+  // pointDown says what is below, if the end is out of view: something that waits for the person, or what came since.
+  pointDown(state = this.state) {
     this.state = state;
     const height = this.view.scrollHeight;
     if (this.atEnd) this.seen = height;
@@ -75,7 +75,7 @@ export class Transcript {
       this.end(chat, agent, state);
     });
     this.follow();
-    this.point(state);
+    this.pointDown(state);
   }
 
   nodeOf(message) {
@@ -140,7 +140,7 @@ export class Transcript {
     this.following = requestAnimationFrame(() => {
       this.following = undefined;
       if (this.atEnd) this.view.scrollTop = this.view.scrollHeight;
-      this.point();
+      this.pointDown();
     });
   }
 
