@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/eventually"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/server"
@@ -162,7 +163,11 @@ func TestChatRefusalsSayNothingOfTheInside(t *testing.T) {
 	done.say("one")
 	paused := s.page("paused")
 	paused.say("hello")
-	call[any](s.as("operator-token"), http.StatusOK, http.MethodPost, "/sessions/paused/pause", nil)
+	// A run holds its session for a moment after its stream has ended.
+	eventually.Poll(t, "the session can be paused", func() bool {
+		answer := s.as("operator-token").request(http.MethodPost, "/sessions/paused/pause", nil)
+		return answer.Body.Close() == nil && answer.StatusCode == http.StatusOK
+	})
 	said := func(id, message string) map[string]any {
 		return map[string]any{"id": id, "messages": []aisdk.Message{{ID: message, Role: "user", Parts: []aisdk.Part{{Type: aisdk.PartText, Text: "x"}}}}}
 	}
