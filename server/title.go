@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"maps"
 	"strings"
 	"unicode"
@@ -16,8 +17,8 @@ const (
 	maxTitle = 80
 )
 
-// addTitle gives a new session a title, the beginning of its first message, unless the client
-// has set one.
+// addTitle gives a new session a title, the beginning of its first message or else the name of
+// its first file, unless the client has set one.
 func (x *exchange) addTitle(in *helix.Input) {
 	if _, ok := in.Metadata[titleKey]; ok || len(in.Metadata) >= x.server.cfg.Limits.Metadata {
 		return
@@ -30,7 +31,7 @@ func (x *exchange) addTitle(in *helix.Input) {
 		if all[i].Role != session.RoleUser {
 			continue
 		}
-		if title := titleOf(all[i].Content()); title != "" {
+		if title := cmp.Or(titleOf(all[i].Content()), titleOf(firstFile(all[i].Parts))); title != "" {
 			metadata := maps.Clone(in.Metadata)
 			if metadata == nil {
 				metadata = map[string]string{}
@@ -40,6 +41,15 @@ func (x *exchange) addTitle(in *helix.Input) {
 			return
 		}
 	}
+}
+
+func firstFile(parts []session.Part) string {
+	for i := range parts {
+		if parts[i].Kind == session.PartFile && parts[i].Filename != "" {
+			return parts[i].Filename
+		}
+	}
+	return ""
 }
 
 // titleOf returns the beginning of a text on one line.

@@ -2,10 +2,15 @@ package main
 
 import (
 	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/helixagents/helix/internal/eventually"
@@ -193,6 +198,63 @@ func TestCompletion(t *testing.T) {
 		words := strings.Split(args, " ")
 		if out := startIn(t, dir, nil, append([]string{"__complete"}, words...)...).finish(); !strings.Contains(out, want) {
 			t.Errorf("%s: %q, want %q", args, out, want)
+		}
+	}
+}
+
+// TestCompletionLeavesTheStoreOfAFileAlone: pressing a key must not reach what a file that
+// somebody left in this directory names.
+func TestCompletionLeavesTheStoreOfAFileAlone(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	redis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			conn, err := redis.Accept()
+			if err != nil {
+				return
+			}
+			asked.Add(1)
+			_ = conn.Close()
+		}
+	}()
+	defer redis.Close()
+	dir := writeDemo(t, "1ms", "")
+	put(t, filepath.Join(dir, defaultConfig), "store: redis://"+redis.Addr().String()+"\n"+readFile(t, dir))
+	for _, args := range []string{"sessions show ", "chat --session ", "run "} {
+		startIn(t, dir, nil, append([]string{"__complete"}, strings.Split(args, " ")...)...).finish()
+	}
+	if n := asked.Load(); n > 0 {
+		t.Errorf("the store was reached %d times", n)
+	}
+	start := startIn(t, dir, nil, "sessions", "ls") // the command itself reaches it
+	<-start.done
+	if asked.Load() == 0 {
+		t.Error("no command reaches the store, so the test shows nothing")
+	}
+}
+
+// TestCompletionOfAHostileServer: what a server says must not reach the terminal's own commands.
+func TestCompletionOfAHostileServer(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set(wire.HeaderVersion, "1")
+		if strings.HasPrefix(r.URL.Path, "/agents") {
+			_, _ = io.WriteString(w, `{"items":[{"name":"good","description":"Is\u001b[2Jgood.\u202e"},{"name":"$(touch x)"},{"name":"a\nb"},{"name":"\u001b]0;x"}]}`)
+			return
+		}
+		_, _ = io.WriteString(w, `{"items":[{"sessionId":"one","agentType":"x\u001b[2J","activity":"done\u202e"},{"sessionId":"a\nb","agentType":"x"},{"sessionId":"\u001b[2J","agentType":"x"}]}`)
+	}))
+	defer server.Close()
+	for args, want := range map[string]string{"run": "good\t", "sessions show": "one\t"} {
+		words := append(append([]string{"__complete"}, strings.Split(args, " ")...), "--server", server.URL, "")
+		out := startIn(t, t.TempDir(), nil, words...).finish()
+		if !strings.Contains(out, want) || strings.Count(out, "\n") != 2 || strings.ContainsAny(out, "\x1b\u202e$") {
+			t.Errorf("%s: got %q", args, out)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package anthropic
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/helixagents/helix/llm/internal/provider"
 	"github.com/helixagents/helix/session"
@@ -114,6 +113,8 @@ func user(parts []session.Part) []any {
 		case session.PartFile:
 			if b, ok := file(part); ok {
 				out = append(out, b)
+			} else {
+				out = append(out, newText(provider.DescribeFile(part)))
 			}
 		}
 	}
@@ -128,7 +129,7 @@ func file(part *session.Part) (fileBlock, bool) {
 	switch {
 	case slices.Contains(images, part.MediaType):
 		return image(part)
-	case part.MediaType == mediaPDF, strings.HasPrefix(part.MediaType, "text/"):
+	case part.MediaType == mediaPDF, provider.IsText(part.MediaType):
 		return document(part)
 	}
 	return fileBlock{}, false

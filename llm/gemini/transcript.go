@@ -134,9 +134,12 @@ func user(parts []session.Part) []part {
 				out = append(out, part{Text: &p.Text})
 			}
 		case session.PartFile:
-			if f, ok := file(p); ok {
-				out = append(out, f)
+			f, ok := file(p)
+			if !ok {
+				text := provider.DescribeFile(p)
+				f = part{Text: &text}
 			}
+			out = append(out, f)
 		}
 	}
 	return out

@@ -178,6 +178,10 @@ func (f *fake) encode(request *llm.Request) ([]byte, error) {
 				if f.bug != "trusts ids" {
 					part.ProviderCallID = ids.Result(&part)
 				}
+			case session.PartFile:
+				if f.bug == "drops files" {
+					continue
+				}
 			case session.PartReasoning:
 				var signature string
 				if !provider.Kept(&part, "fake", &signature) {
@@ -335,6 +339,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 		"shouts":               {"failure/auth", "failure/error-mid-stream"},
 		"deaf":                 {"cancel/mid-stream", "cancel/before-answer"},
 		"drops headers":        {"together", "request/headers-and-options"},
+		"drops files":          {"request/unreadable-file", "request/rich"},
 		"replaces members":     {"request/options-are-merged"},
 		"follows redirections": {"failure/redirect"},
 		"ignores Retry-After":  {"failure/rate-limited"},

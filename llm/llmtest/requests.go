@@ -28,6 +28,7 @@ const (
 func requestCases() []testCase {
 	cases := []testCase{
 		{"request/rich", nil, requestRich},
+		{"request/unreadable-file", nil, requestUnreadable},
 		{"request/settings", nil, requestSettings},
 		{"request/defaults", nil, requestDefaults},
 		{"request/headers-and-options", nil, requestExtras},
@@ -142,6 +143,21 @@ func requestRich(t testing.TB, p *Provider) {
 	}
 	p.checkTools(t, sent.Tools, request.Tools)
 	p.checkParts(t, sent.Parts, request.Messages)
+}
+
+// requestUnreadable requires the model to be told of a file that its API does not take: the
+// person who sent it would wonder why the answer does not mention it.
+func requestUnreadable(t testing.TB, p *Provider) {
+	request := plainRequest()
+	file := session.Part{Kind: session.PartFile, URL: "data:application/x-thing,%zz", MediaType: "application/x-thing", Filename: "a.thing"}
+	request.Messages = []session.Message{{Role: session.RoleUser, Parts: []session.Part{file}}}
+	sent := p.send(t, request)
+	for i := range sent.Parts {
+		if part := &sent.Parts[i]; part.URL == file.URL || part.Kind == session.PartText && strings.Contains(part.Text, file.Filename) {
+			return
+		}
+	}
+	t.Errorf("the model is not told of the file:\n%s", showSent(sent.Parts))
 }
 
 // checkTools requires a schema that can be enforced to be sent as strict, and one that

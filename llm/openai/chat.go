@@ -234,9 +234,11 @@ func (c *chatMessages) user(parts []session.Part) {
 				content = append(content, chatContent{Text: part.Text, Type: typeText})
 			}
 		case session.PartFile:
-			if p, ok := chatFileContent(part); ok {
-				content = append(content, p)
+			p, ok := chatFileContent(part)
+			if !ok {
+				p = chatContent{Text: provider.DescribeFile(part), Type: typeText}
 			}
+			content = append(content, p)
 		}
 	}
 	switch {

@@ -24,7 +24,7 @@ func kindOf(mediaType string) fileKind {
 		return fileImage
 	case strings.HasPrefix(mediaType, "audio/"):
 		return fileAudio
-	case strings.HasPrefix(mediaType, "text/"), mediaType == "application/json", mediaType == "application/xml", mediaType == "application/yaml":
+	case provider.IsText(mediaType):
 		return fileText
 	case mediaType == "application/pdf", mediaType == "application/msword", mediaType == "application/rtf",
 		strings.HasPrefix(mediaType, "application/vnd.openxmlformats"), strings.HasPrefix(mediaType, "application/vnd.ms-"):

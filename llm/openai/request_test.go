@@ -91,6 +91,9 @@ func TestFiles(t *testing.T) {
 		file("video/mp4", "data:video/mp4;base64,AAAA", ""),
 		file("image/png", "data:nonsense", ""),
 	}}}}
+	left := func(mediaType, kind string) string {
+		return `{"text":"[The file \"\" of type \"` + mediaType + `\" was left out here, because this model does not take it.]","type":"` + kind + `"}`
+	}
 	for name, c := range map[string]struct {
 		cfg                openai.Config
 		body, member, want string
@@ -98,10 +101,11 @@ func TestFiles(t *testing.T) {
 		"responses": {openai.Config{}, answered, "input", `[{"content":[{"detail":"auto","image_url":"https://example.com/a.png","type":"input_image"},` +
 			`{"file_url":"https://example.com/a.pdf","type":"input_file"},` +
 			`{"file_data":"data:application/pdf;base64,JVBERg==","filename":"file.pdf","type":"input_file"},` +
-			`{"text":"note.txt:\n\na b","type":"input_text"}],"role":"user"}]`},
-		"chat": {chat, events(ending("stop")), "messages", `[{"content":[{"image_url":{"url":"https://example.com/a.png"},"type":"image_url"},` +
+			`{"text":"note.txt:\n\na b","type":"input_text"},` + strings.Join([]string{left("audio/mpeg", "input_text"), left("video/mp4", "input_text"), left("image/png", "input_text")}, ",") + `],"role":"user"}]`},
+		"chat": {chat, events(ending("stop")), "messages", `[{"content":[{"image_url":{"url":"https://example.com/a.png"},"type":"image_url"},` + left("application/pdf", "text") + `,` +
 			`{"file":{"file_data":"data:application/pdf;base64,JVBERg==","filename":"file.pdf"},"type":"file"},` +
-			`{"text":"note.txt:\n\na b","type":"text"},{"input_audio":{"data":"AAAA","format":"mp3"},"type":"input_audio"}],"role":"user"}]`},
+			`{"text":"note.txt:\n\na b","type":"text"},{"input_audio":{"data":"AAAA","format":"mp3"},"type":"input_audio"},` +
+			left("video/mp4", "text") + `,` + left("image/png", "text") + `],"role":"user"}]`},
 	} {
 		got := ask(t, c.cfg, play(c.body), request)
 		if sent := string(got.sent[c.member]); sent != c.want {

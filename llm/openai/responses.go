@@ -216,9 +216,11 @@ func (in *responseInput) message(role string, parts []session.Part) {
 				content = append(content, inputContent{Text: part.Text, Type: typeInputText})
 			}
 		case session.PartFile:
-			if c, ok := responseFile(part); ok {
-				content = append(content, c)
+			c, ok := responseFile(part)
+			if !ok {
+				c = inputContent{Text: provider.DescribeFile(part), Type: typeInputText}
 			}
+			content = append(content, c)
 		}
 	}
 	if len(content) > 0 {

@@ -2,7 +2,7 @@
 // that wants a token.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { idle, last, open, run, say, url, waits } from "./harness.mjs";
+import { idle, last, open, run, say, shot, url, waits } from "./harness.mjs";
 
 const axe = readFileSync(new URL("./node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
 
@@ -18,12 +18,20 @@ async function talkTo(page, agent) {
   await page.waitForFunction((name) => document.getElementById("agent").textContent === name, agent);
 }
 
+async function attach(page) {
+  await page.locator("#attach:enabled").waitFor();
+  await page.locator("#pick").setInputFiles(["a.txt", "a name that is long.bin"].map((name) => ({ name, mimeType: "", buffer: Buffer.from([0xff]) })));
+  assert.equal(await page.locator("#files li").count(), 2);
+}
+
 const cases = {};
 for (const colorScheme of ["light", "dark"]) {
   cases[`axe finds nothing, ${colorScheme}`] = async () => {
     const page = await open(url, { colorScheme });
     await check(page, "empty");
     await talkTo(page, process.env.HELIX_WRITER);
+    await attach(page);
+    await check(page, "files to be sent");
     await say(page, "Show me.");
     await idle(page);
     await check(page, "markdown");
@@ -43,7 +51,9 @@ for (const colorScheme of ["light", "dark"]) {
     await check(locked, "signing in");
     await locked.close();
     const narrow = await open(url, { colorScheme, viewport: { width: 390, height: 780 } });
+    await attach(narrow);
     await check(narrow, "on a phone");
+    await shot(narrow, `phone-${colorScheme}`);
     await narrow.close();
     return page;
   };

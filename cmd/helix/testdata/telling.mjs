@@ -562,6 +562,77 @@ const cases = {
     return page;
   },
 
+  async "files with a message"() {
+    const page = await talk("assistant");
+    const dot = Buffer.from("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==", "base64");
+    const files = [
+      { name: "dot.png", mimeType: "image/png", buffer: dot },
+      { name: "notes.unknown", mimeType: "", buffer: Buffer.from("Zwölf") },
+      { name: "raw.unknown", mimeType: "", buffer: Buffer.from([0xff, 0]) },
+      { name: "txt.\u202eexe", mimeType: "application/zip", buffer: Buffer.from("PK") },
+    ];
+    const names = () => page.locator("#files bdi").allTextContents();
+    await page.locator("#pick").setInputFiles(files);
+    assert.deepEqual(await names(), ["dot.png", "notes.unknown", "raw.unknown", "txt.\\u202eexe"]);
+    await page.getByRole("button", { name: "Remove raw.unknown" }).click();
+    await page.locator("#pick").setInputFiles(files.slice(2, 3)); // it can be chosen again
+    assert.deepEqual(await names(), ["dot.png", "notes.unknown", "txt.\\u202eexe", "raw.unknown"]);
+    await page.locator("#pick").setInputFiles(Array.from({ length: 20 }, (_, i) => ({ name: `${i}`, mimeType: "text/plain", buffer: Buffer.from("x") })));
+    await shows(page, "#notice", "at most 16 files");
+    assert.equal((await names()).length, 16);
+    for (let i = 0; i < 12; i++) await page.locator("#files button").last().click();
+    const first = await session(page);
+    await page.locator("#new").click(); // files belong to the conversation for which they were chosen
+    await hidden(page, "#files");
+    await page.goBack();
+    await shows(page, "#session", first);
+    assert.equal((await names()).length, 4);
+    await shot(page, "files");
+    await say(page, "What is 6 * 7?");
+    await says(page, "Let me see. 6 * 7 = 42");
+    assert.deepEqual(await names(), []);
+    for (const reload of [false, true]) {
+      if (reload) await page.reload();
+      await says(page, "Let me see. 6 * 7 = 42");
+      const sent = page.locator(".message.user");
+      assert.equal(await sent.locator("img").evaluate((e) => `${e.alt} ${e.naturalWidth}`), "dot.png 1");
+      assert.deepEqual(
+        await sent.locator("a").evaluateAll((all) => all.map((e) => [e.textContent, e.download, e.href])),
+        [
+          ["notes.unknown", "notes.unknown", "data:text/plain;base64," + files[1].buffer.toString("base64")],
+          ["txt.\\u202eexe", "txt.\\u202eexe", "data:application/zip;base64,UEs="],
+          ["raw.unknown", "raw.unknown", "data:application/octet-stream;base64,/wA="],
+        ],
+      );
+    }
+    await shot(page, "files-sent");
+    // What the server refuses comes back.
+    await page.locator("#pick").setInputFiles([{ name: "large.bin", mimeType: "", buffer: Buffer.alloc(6 << 20, 0xff) }]);
+    await page.locator("#text").fill("What is in it?");
+    await page.locator("#text").press("Enter");
+    await shows(page, "#notice", "The message was not sent, because it is too large");
+    assert.deepEqual(await names(), ["large.bin"]);
+    assert.equal(await typed(page), "What is in it?");
+    await page.locator("#pick").setInputFiles([{ name: "larger.bin", mimeType: "", buffer: Buffer.alloc(30 << 20, 0xff) }]);
+    await shows(page, "#notice", "larger.bin was not attached: the files of a message may have 32.0 MiB together.");
+    return page;
+  },
+
+  async "a message of a file alone, which was dropped"() {
+    const page = await talk("assistant");
+    await page.evaluate(() => {
+      const data = new DataTransfer();
+      data.items.add(new File(["<script>1</script>"], "x.html", { type: "text/html" }));
+      for (const type of ["dragover", "drop"]) document.body.dispatchEvent(new DragEvent(type, { dataTransfer: data, bubbles: true, cancelable: true }));
+    });
+    assert.deepEqual(await page.locator("#files bdi").allTextContents(), ["x.html"]);
+    await page.locator("#send").click();
+    await idle(page);
+    assert.deepEqual(await page.locator(".message.user").evaluateAll((all) => all.map((e) => e.textContent)), ["x.html"]);
+    await page.waitForFunction((id) => document.querySelector(`#sessions button[title="${id}"] span`)?.textContent === "x.html", await session(page));
+    return page;
+  },
+
   async "a stopped baker bakes on"() {
     const page = await talk("baker");
     await say(page, "Bake a loaf of bread.");

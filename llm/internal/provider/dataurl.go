@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+
+	"github.com/helixagents/helix/session"
 )
 
 // DataURL returns a data URL.
@@ -42,4 +44,19 @@ func TextOf(raw string) (string, error) {
 	}
 	text, err := base64.StdEncoding.DecodeString(content)
 	return string(text), err
+}
+
+// IsText reports whether files of a media type are text that every model can read.
+func IsText(mediaType string) bool {
+	switch mediaType, _, _ = strings.Cut(mediaType, ";"); mediaType {
+	case "application/json", "application/xml", "application/yaml":
+		return true
+	}
+	return strings.HasPrefix(mediaType, "text/")
+}
+
+// DescribeFile returns what a model is told in place of a file that its API does not take, so
+// that it can say so to the person who sent it.
+func DescribeFile(part *session.Part) string {
+	return fmt.Sprintf("[The file %q of type %q was left out here, because this model does not take it.]", part.Filename, part.MediaType)
 }

@@ -301,6 +301,14 @@ func TestDataURLs(t *testing.T) {
 	if text, err := provider.TextOf("data:text/plain;base64,YSBi"); err != nil || text != "a b" {
 		t.Errorf("got %q, %v", text, err)
 	}
+	for mediaType, want := range map[string]bool{
+		"text/x-go": true, "application/json": true, "application/json; charset=utf-8": true, "application/yaml": true,
+		"application/zip": false, "": false, "image/svg+xml": false,
+	} {
+		if got := provider.IsText(mediaType); got != want {
+			t.Errorf("%q is text: got %v", mediaType, got)
+		}
+	}
 }
 
 // TestOptionsAreAMergePatch has the examples of RFC 7396, as members of a request, and

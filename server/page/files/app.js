@@ -6,6 +6,7 @@ import { Approvals } from './approvals.js';
 import { about, compactingNotice, Transcript } from './transcript.js';
 import { Lists } from './lists.js';
 import { visible } from './exact.js';
+import { Attached, read } from './attached.js';
 import * as drafts from './drafts.js';
 
 let agents = [];
@@ -31,6 +32,7 @@ const desk = {
   say: words => say(words),
 };
 const transcript = new Transcript(desk);
+const attached = new Attached(notice);
 const lists = new Lists({ open, news, away: is => { away = is; drawConnection(); } });
 
 // notice shows an error until it is dismissed.
@@ -105,13 +107,17 @@ async function open(name, id) {
   go(`#${encodeURIComponent(agent.name)}/${encodeURIComponent(chat.id)}`);
   transcript.clear();
   $('text').value = drafts.of(chat.id);
+  attached.show(chat.id);
   lists.show(agents, agent, chat.id, !!id);
   draw();
   $('text').focus();
   if (!id) return;
   await act(() => mine.load());
   // A message that was being sent when the page was left may have arrived.
-  if (mine === chat && lastSaid() === $('text').value) $('text').value = '';
+  if (mine === chat && arrived($('text').value, attached.of(chat.id))) {
+    $('text').value = '';
+    attached.put(chat.id, []);
+  }
 }
 
 // go changes the address. The first change replaces it, because there is nothing to go back to.
@@ -121,8 +127,11 @@ function go(hash) {
   else history.replaceState(null, '', hash);
 }
 
-function lastSaid() {
-  return chat.messages.findLast(message => message.role === 'user')?.parts.findLast(part => part.type === 'text')?.text;
+// arrived reports whether the last message of the person has a text and as many files.
+function arrived(text, files) {
+  const parts = chat.messages.findLast(message => message.role === 'user')?.parts;
+  if (!parts || (!text && files.length === 0)) return false;
+  return (parts.findLast(part => part.type === 'text')?.text ?? '') === text && parts.filter(part => part.type === 'file').length >= files.length;
 }
 
 // refresh reloads a conversation that has changed elsewhere. If the server is unreachable, the next poll retries.
@@ -162,7 +171,7 @@ function agrees(activity, waiting) {
   }
 }
 
-// say sends a message. If that fails, the text returns to the input field.
+// say sends a message with the attached files. If that fails, the text returns to the input field and the files to their list.
 async function say(text, { abandonPending } = {}) {
   const mine = chat;
   if (mine.status === 'streaming') return;
@@ -175,8 +184,17 @@ async function say(text, { abandonPending } = {}) {
   $('text').value = '';
   drafts.write(mine.id, '');
   $('text').focus();
+  let files;
   try {
-    await mine.send(text, { abandonPending });
+    files = await read(attached.take(mine.id));
+  } catch (error) {
+    giveTextBack(mine, text);
+    if (mine === chat) notice(error.message);
+    return;
+  }
+  try {
+    await mine.send(text, { files, abandonPending });
+    attached.sent(mine.id);
   } catch (error) {
     if (!error.status) {
       if (mine === chat && !mine.failure) notice(error.message);
@@ -186,14 +204,16 @@ async function say(text, { abandonPending } = {}) {
   }
 }
 
-async function giveBack(mine, text, error) {
+function giveTextBack(mine, text) {
   drafts.sent(mine.id);
-  if (mine !== chat) {
-    drafts.write(mine.id, text);
-    return;
-  }
-  $('text').value = [text, $('text').value].filter(Boolean).join('\n');
-  drafts.write(mine.id, $('text').value);
+  attached.giveBack(mine.id);
+  if (mine === chat) $('text').value = [text, $('text').value].filter(Boolean).join('\n');
+  drafts.write(mine.id, mine === chat ? $('text').value : text);
+}
+
+async function giveBack(mine, text, error) {
+  giveTextBack(mine, text);
+  if (mine !== chat) return;
   if (error.code === 'cancelled') return;
   if (error.status === 401) await signInAgain();
   else if (mine.status === 'waiting') await askFirst(text); // it has started to wait since
@@ -228,7 +248,7 @@ function draw(message) {
   keepFocus(() => {
     setText($('agent'), agent.name);
     setText($('about'), agent.missing ? 'not on this server' : about(agent));
-    $('text').disabled = $('send').disabled = !!agent.missing;
+    $('text').disabled = $('send').disabled = $('attach').disabled = !!agent.missing;
     $('text').placeholder = agent.missing ? 'This server does not have the agent' : 'Say something';
     setText($('session'), chat.id);
     setText($('stop'), state === 'sending' ? 'Cancel' : 'Stop');
@@ -244,7 +264,10 @@ function draw(message) {
     if (known.compacting) setText($('live'), `${compactingNotice}.`);
   }
   if (state === known.state) return;
-  if (known.state === 'sending' && state === 'streaming') drafts.sent(chat.id);
+  if (known.state === 'sending' && state === 'streaming') {
+    drafts.sent(chat.id);
+    attached.sent(chat.id);
+  }
   announce(state, known.state);
   known.state = state;
   if (busy) known.print = undefined; // what the server will list is what is shown here
@@ -282,7 +305,7 @@ function drawConnection() {
 $('composer').addEventListener('submit', event => {
   event.preventDefault();
   const text = $('text').value.trim();
-  if (text && chat) say(text);
+  if (chat && (text || attached.of(chat.id).length > 0)) say(text);
 });
 $('text').addEventListener('keydown', event => {
   if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {

@@ -113,8 +113,8 @@ function showDivider({ kind, kept, tokensBefore, tokensAfter }) {
 function showFile({ url, mediaType, filename }) {
   if (/^data:/i.test(url)) {
     return mediaType?.startsWith('image/')
-      ? element('img', { src: url, alt: filename ?? 'an image' })
-      : element('a', { href: url, download: filename ?? '' }, filename ?? 'a file');
+      ? element('img', { src: url, alt: visible(filename || 'an image') })
+      : element('a', { href: url, download: filename ?? '' }, visible(filename || 'a file'));
   }
   const name = visible(filename ? `${filename} (${url})` : url);
   return /^https?:/i.test(url) ? element('a', { href: url, target: '_blank', rel: 'noopener noreferrer' }, name) : element('span', {}, name);

@@ -1,0 +1,149 @@
+// The files that go with the next message of each conversation. They are kept by the page alone, because a tab's storage is too
+// small for them: a reload forgets them.
+import { $, button, element } from './dom.js';
+import { visible } from './exact.js';
+
+const most = 16; // files with a message
+const mostBytes = 32 << 20; // in them all; the server's own limit is usually lower
+const longestName = 200;
+
+export class Attached {
+  // refuse tells the person why a file was not taken.
+  constructor(refuse) {
+    this.refuse = refuse;
+    this.lists = new Map(); // the files of each conversation that were not sent yet
+    this.under = new Map(); // and those that are being sent
+    $('attach').addEventListener('click', () => $('pick').click());
+    $('pick').addEventListener('change', () => {
+      this.add($('pick').files);
+      $('pick').value = ''; // so that the same file can be chosen again
+    });
+    $('text').addEventListener('paste', event => {
+      if (event.clipboardData.files.length === 0 || event.clipboardData.types.includes('text/plain')) return;
+      event.preventDefault();
+      this.add(event.clipboardData.files);
+    });
+    const page = document.documentElement;
+    page.addEventListener('dragover', event => {
+      if (!carriesFiles(event)) return;
+      event.preventDefault();
+      event.dataTransfer.dropEffect = this.takes() ? 'copy' : 'none';
+    });
+    page.addEventListener('drop', event => {
+      if (!carriesFiles(event)) return;
+      event.preventDefault(); // or the browser would leave the page for the file
+      this.add(event.dataTransfer.files);
+    });
+  }
+
+  // takes reports whether there is a conversation to which something can be attached.
+  takes() {
+    return !$('attach').disabled && !document.querySelector('dialog[open]');
+  }
+
+  // show shows the files of a conversation. Those that were being sent when it was left are its files again.
+  show(id) {
+    this.id = id;
+    this.giveBack(id);
+    this.draw();
+  }
+
+  of(id) {
+    return this.lists.get(id) ?? [];
+  }
+
+  put(id, list) {
+    if (list.length > 0) this.lists.set(id, list);
+    else this.lists.delete(id);
+    if (id === this.id) this.draw();
+  }
+
+  add(files) {
+    if (!this.takes()) return;
+    const list = [...this.of(this.id)];
+    let problem = '';
+    for (const file of files) {
+      const bytes = list.reduce((sum, other) => sum + other.size, file.size);
+      if (list.length === most) problem = `A message takes at most ${most} files.`;
+      else if (bytes > mostBytes) problem = `${visible(file.name)} was not attached: the files of a message may have ${size(mostBytes)} together.`;
+      else list.push(file);
+    }
+    this.put(this.id, list);
+    this.refuse(problem);
+    $('text').focus();
+  }
+
+  // take hands out the files of a conversation for a message that is being sent.
+  take(id) {
+    const list = this.of(id);
+    this.under.set(id, list);
+    this.put(id, []);
+    return list;
+  }
+
+  sent(id) {
+    this.under.delete(id);
+  }
+
+  giveBack(id) {
+    const list = this.under.get(id);
+    this.under.delete(id);
+    if (list?.length > 0) this.put(id, [...list, ...this.of(id)]);
+  }
+
+  draw() {
+    const list = this.of(this.id);
+    $('files').hidden = list.length === 0;
+    $('files').replaceChildren(...list.map(file => {
+      const remove = button('×', () => {
+        this.put(this.id, this.of(this.id).filter(other => other !== file));
+        $('text').focus();
+      });
+      remove.ariaLabel = `Remove ${visible(file.name)}`;
+      return element('li', {}, element('bdi', {}, visible(file.name)), ` ${size(file.size)} `, remove);
+    }));
+  }
+}
+
+function carriesFiles(event) {
+  return event.dataTransfer.types.includes('Files');
+}
+
+const unknown = 'application/octet-stream';
+
+// read returns files as a message has them: each as a data: URL.
+export function read(files) {
+  return Promise.all(files.map(async file => {
+    let bytes;
+    try {
+      bytes = await file.arrayBuffer();
+    } catch {
+      throw new Error(`${visible(file.name)} cannot be read any more. Remove it, or attach it again.`);
+    }
+    const mediaType = file.type && file.type !== unknown ? file.type : isText(bytes) ? 'text/plain' : unknown;
+    return { url: await dataURL(new Blob([bytes], { type: mediaType })), mediaType, filename: visible(file.name).slice(0, longestName) };
+  }));
+}
+
+// isText is for files whose ending the browser does not know.
+function isText(bytes) {
+  try {
+    return !new TextDecoder('utf-8', { fatal: true }).decode(bytes).includes('\0');
+  } catch {
+    return false;
+  }
+}
+
+function dataURL(blob) {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.addEventListener('load', () => resolve(reader.result));
+    reader.addEventListener('error', () => reject(reader.error));
+    reader.readAsDataURL(blob);
+  });
+}
+
+function size(bytes) {
+  if (bytes < 1000) return `${bytes} bytes`;
+  return bytes < 1 << 20 ? `${Math.ceil(bytes / 1024).toLocaleString()} KiB` : `${(bytes / (1 << 20)).toFixed(1)} MiB`;
+}
