@@ -9,7 +9,6 @@ import (
 
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/session"
-	"github.com/helixagents/helix/skill"
 )
 
 // DefaultMaxSteps is the step limit of an agent whose MaxSteps is 0.
@@ -103,7 +102,7 @@ var (
 	enginePrefixes    = []string{CompanionPrefix, SubAgentPrefix}
 	engineNames       = []string{session.FinishTool, ReadResultTool}
 	extensionPrefixes = []string{"workspace_"}
-	extensionNames    = []string{skill.LoadTool, skill.ReadTool}
+	extensionNames    = []string{"load_skill", "read_skill_file"}
 )
 
 // Check returns an error that names the agent, the tool and the field if the definition is

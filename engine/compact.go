@@ -11,7 +11,6 @@ import (
 	"github.com/helixagents/helix/internal/tokens"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/session"
-	"github.com/helixagents/helix/skill"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -258,7 +257,7 @@ func (c *compaction) trimGain(before int) float64 {
 
 // keptTools are tools whose arguments and results are neither trimmed nor evicted: the model
 // follows what they returned for as long as it sees it.
-var keptTools = []string{skill.LoadTool}
+var keptTools = []string{"load_skill"}
 
 // limits are what the policy trims to.
 func (c *compaction) limits() session.Compaction {

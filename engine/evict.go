@@ -11,12 +11,12 @@ import (
 	"github.com/helixagents/helix/engine/internal/evicted"
 	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/session"
-	"github.com/helixagents/helix/skill"
 )
 
 // readers are tools with which a model reads what it asks for, a part at a time. To evict
-// what they return would send it in circles.
-var readers = []string{helix.ReadResultTool, "workspace_read_file", skill.ReadTool, "session_history", "search_memory"}
+// what they return would send it in circles. The engine knows tools of extensions by their
+// names alone.
+var readers = []string{helix.ReadResultTool, "workspace_read_file", "read_skill_file", "session_history", "search_memory"}
 
 // evicts reports whether results of calls are evicted.
 func evicts(agent *helix.Agent) bool { return agent.Context != nil && agent.Context.EvictOver > 0 }

@@ -189,13 +189,7 @@ var machineImports = []string{"slices", "strconv", module + "/session"}
 
 func TestMachineIsPure(t *testing.T) {
 	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-f", `{{join .Imports "\n"}}`, "./engine/machine")
-	cmd.Dir = "../.."
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go list: %v", err)
-	}
-	found := strings.Fields(string(out))
+	found := list(t, "-f", `{{join .Imports "\n"}}`, "./engine/machine")
 	if len(found) == 0 {
 		t.Fatal("go list found no imports of engine/machine")
 	}
@@ -206,12 +200,41 @@ func TestMachineIsPure(t *testing.T) {
 	}
 }
 
+// TestEngineKnowsNoAbility: what an agent may do besides talking and calling tools is a package
+// beside the engine, which a program that does not use it does not compile.
+func TestEngineKnowsNoAbility(t *testing.T) {
+	t.Parallel()
+	deps := list(t, "-deps", ".", "./engine")
+	for _, ability := range []string{"skill", "memory", "workspace", "extension"} {
+		for _, dep := range deps {
+			if path := strings.TrimPrefix(dep, module+"/"); path == ability || strings.HasPrefix(path, ability+"/") {
+				t.Errorf("the engine depends on %s", dep)
+			}
+		}
+	}
+	if !slices.Contains(deps, module+"/session") {
+		t.Error("no dependency was found, so the test shows nothing")
+	}
+}
+
 // Adapters of model providers, which need nothing but the standard library: an application pays for an HTTP client.
 var providers = []string{"llm/anthropic", "llm/gemini", "llm/openai", "llm/models"}
 
 func TestProvidersNeedNoModule(t *testing.T) {
 	t.Parallel()
 	report(t, checkClosure(moduleGraph(t), providers, nil))
+}
+
+// list returns what go list prints, word by word.
+func list(t *testing.T, args ...string) []string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list"}, args...)...)
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	return strings.Fields(string(out))
 }
 
 func report(t *testing.T, violations []string) {
