@@ -14,10 +14,12 @@ import (
 	"net/http/httptrace"
 	"net/netip"
 	"net/url"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -180,6 +182,35 @@ func TestHTTPResults(t *testing.T) {
 				t.Errorf("%s, %v; want %s", got, err, want)
 			}
 		})
+	}
+}
+
+// A response of 1 GB is given up at the limit, before it is in memory. Not parallel, because it
+// counts what the process allocates.
+func TestHTTPHugeResult(t *testing.T) {
+	var sent atomic.Int64
+	s := serveWeb(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain")
+		for piece := []byte(strings.Repeat("x", 1<<20)); sent.Load() < 1<<30; {
+			n, err := w.Write(piece)
+			if sent.Add(int64(n)); err != nil {
+				return
+			}
+		}
+	})
+	tool := builtTool(t, "url: "+s.URL)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	got, err := callTool(t, tool, `{}`)
+	runtime.ReadMemStats(&after)
+	if err == nil || !strings.Contains(err.Error(), "the response has more than") {
+		t.Errorf("%.40s, %v", got, err)
+	}
+	if n := sent.Load(); n > 64<<20 {
+		t.Errorf("%d bytes were sent", n)
+	}
+	if made := after.TotalAlloc - before.TotalAlloc; made > 16*defaultMaxResponse {
+		t.Errorf("%d bytes were allocated", made)
 	}
 }
 

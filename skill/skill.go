@@ -21,9 +21,12 @@ const FileName = "SKILL.md"
 const (
 	// MaxName is how many bytes a name has at most.
 	MaxName = 64
+	// FormatDescription is how many characters the format allows a description to have. Published
+	// skills exceed it.
+	FormatDescription = 1024
 	// MaxDescription, MaxCompatibility and MaxLicense are how many characters the fields have at
 	// most.
-	MaxDescription   = 1024
+	MaxDescription   = 4096
 	MaxCompatibility = 500
 	MaxLicense       = 500
 	// MaxAllowedTools is how many tools a skill may list, and MaxAllowedTool how many bytes each

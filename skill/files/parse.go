@@ -92,6 +92,9 @@ func (p *parser) parse(data []byte) (*skill.Skill, error) {
 			Message: fmt.Sprintf("contains the character %U, which nobody sees but the model; it may hide instructions", r),
 		})
 	}
+	if n := utf8.RuneCountInString(s.Description); n > skill.FormatDescription {
+		p.warn(p.fields["description"], "description has %d characters, and the format allows %d; other programs may refuse the skill", n, skill.FormatDescription)
+	}
 	if dir := path.Base(path.Dir(filepath.ToSlash(p.path))); dir != s.Name && dir != "." && dir != ".." && dir != "/" {
 		p.warn(p.fields["name"], "the name %s is not that of the directory, %s", s.Name, dir)
 	}

@@ -76,6 +76,10 @@ func TestParse(t *testing.T) {
 			text: "---\nname: pdf\ndescription: D\n---\n", path: "skills/other/SKILL.md", want: skill.Metadata{Name: "pdf", Description: "D"},
 			warnings: []string{"skills/other/SKILL.md:2:7: the name pdf is not that of the directory, other"},
 		},
+		"a description as the format forbids it": {
+			text: "---\nname: pdf\ndescription: " + strings.Repeat("d", 1025) + "\n---\n", want: skill.Metadata{Name: "pdf", Description: strings.Repeat("d", 1025)},
+			warnings: []string{"skills/pdf/SKILL.md:3:14: description has 1025 characters, and the format allows 1024"},
+		},
 		"an alias": {
 			text: "---\nname: &n pdf\ndescription: *n\n---\n", want: skill.Metadata{Name: "pdf", Description: "pdf"},
 		},
@@ -117,7 +121,7 @@ func TestParseRefuses(t *testing.T) {
 		"no name":              {"---\ndescription: D\n---\n", at + ":1:1: name is missing"},
 		"no description":       {"---\nname: pdf\n---\n", at + ":1:1: description is missing"},
 		"an empty description": {"---\nname: pdf\ndescription: \"  \"\n---\n", at + ":3:14: description is missing"},
-		"a long description":   {"---\nname: pdf\ndescription: " + strings.Repeat("d", 1025) + "\n---\n", at + ":3:14: description has 1025 characters; at most 1024"},
+		"a long description":   {"---\nname: pdf\ndescription: " + strings.Repeat("d", 4097) + "\n---\n", at + ":3:14: description has 4097 characters; at most 4096"},
 		"a long compatibility": {"---\nname: pdf\ndescription: D\ncompatibility: " + strings.Repeat("d", 501) + "\n---\n", at + ":4:16: compatibility has 501"},
 		"a name with a slash":  {"---\ndescription: D\nname: a/b\n---\n", at + `:3:7: name "a/b" contains '/'`},
 		"a name in capitals":   {"---\nname: PDF\ndescription: D\n---\n", at + `:2:7: name "PDF" contains 'P'`},

@@ -1,7 +1,7 @@
 // Compactions on the page in Chromium: HELIX_URL is a server whose agents say what they were sent, and whose conversations are
 // summarised before the third reply. The summary of talker waits until this script says that the server may be restarted.
 import assert from "node:assert/strict";
-import { last, remains, restart, run, say, shot, talk, url } from "./harness.mjs";
+import { last, open, remains, restart, run, say, shot, talk, url } from "./harness.mjs";
 
 const divider = (page) => page.locator(".divider[role=separator]");
 const shows = (page, want) =>
@@ -33,11 +33,15 @@ const cases = {
     await shows(page, "Sent: user.");
     await say(page, "two");
     await shows(page, "Sent: user assistant user.");
+    const other = await open(`${url}/#talker/${await id(page)}`, {}); // somebody else reads along
+    await shows(other, "Sent: user assistant user.");
     await say(page, "three");
     await page.waitForFunction(() => document.querySelector("#after .working")?.textContent === "Summarising the conversation for the model, which may take a minute …");
     assert.match(await page.locator("#live").textContent(), /^Summarising the conversation/);
     assert.equal(await divider(page).count(), 0);
     await shot(page, "compacting");
+    await other.waitForFunction(() => document.querySelector("#after .working")?.textContent.startsWith("Summarising"));
+    await seen(other, "one", "two", "three");
     await page.reload(); // the notice is shown to whoever comes later
     await page.waitForFunction(() => document.querySelector("#after .working")?.textContent.startsWith("Summarising"));
     await restart();
@@ -45,8 +49,21 @@ const cases = {
     assert.equal(await page.locator("#after .working").count(), 0);
     assert.match(await divider(page).textContent(), /^summarised for the model · [\d,.]+ → [\d,.]+ tokens$/);
     assert.match(await divider(page).getAttribute("title"), /^The model is sent a summary of what is above, but for the last message before it\. You still see all of it\.$/);
-    await seen(page, "one", "two", "three");
     await shot(page, "divider");
+    await say(other, "four");
+    for (const reader of [page, other]) {
+      await shows(reader, "Sent: summary user assistant user.");
+      await seen(reader, "one", "two", "three", "four");
+      assert.equal(await divider(reader).count(), 1);
+      await remains(reader);
+    }
+    assert.deepEqual(other.complaints, []);
+    const reads = [];
+    other.on("request", (request) => request.url().includes("/messages?") && reads.push(request.url()));
+    await other.reload();
+    await shows(other, "Sent: summary user assistant user.");
+    for (let polls = 0; polls < 2; polls++) await other.waitForResponse((response) => response.url().includes("/sessions?roots"));
+    assert.equal(reads.length, 1); // what the page shows already is not read again
     await remains(page);
     await page.setViewportSize({ width: 390, height: 740 });
     const [inner, outer] = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]);

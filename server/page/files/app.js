@@ -153,8 +153,18 @@ function news(current, waiting) {
     known.print = undefined; // its end is not known yet
   } else if (seen !== undefined || !agrees(current.activity, waiting)) {
     refresh(chat);
+  } else {
+    catchUp(chat);
   }
   draw();
+}
+
+// catchUp reloads a conversation that went on elsewhere between what the page read and the entry in the lists that it compares
+// later ones with.
+async function catchUp(mine) {
+  const shown = mine.messages.findLast(message => message.role === 'assistant')?.metadata?.runId;
+  const status = await get(`status?sessionId=${encodeURIComponent(mine.id)}`).catch(() => {});
+  if (status && status.runId !== shown) refresh(mine);
 }
 
 // agrees reports whether the page shows the current state of the conversation.
