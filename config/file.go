@@ -258,7 +258,8 @@ type Tool struct {
 	// Who may approve a call, or give a client tool's result: a CEL expression over input,
 	// user (the one who answers) and owner (the id of the session's user), as in user.id !=
 	// owner. If the expression fails, the answer is refused. Defaults to everybody who may
-	// see the session.
+	// see the session. Nobody else can answer: a user sees their own sessions, and an
+	// operator, who has a token with operator: true, those of all users.
 	Approvers Expression `yaml:"approvers,approvers"`
 	// How long a call waits for a person, or never for no limit. Defaults to 24h.
 	Deadline Duration `yaml:"deadline,never"`

@@ -120,7 +120,7 @@ func TestBrokenSkills(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := withSkills(t, c.text, map[string]string{
-				"s/pdf/SKILL.md": pdfSkill, "s/bad/SKILL.md": "---\nname: bad\ndescription: " + strings.Repeat("d", 2000) + "\n---\n",
+				"s/pdf/SKILL.md": pdfSkill, "s/bad/SKILL.md": "---\nname: bad\ndescription: " + strings.Repeat("d", 5000) + "\n---\n",
 			})
 			file, err := Load(path)
 			if err == nil {

@@ -215,12 +215,12 @@ func TestCodeIsExecuted(t *testing.T) {
 	if err != nil || len(examples) == 0 {
 		t.Fatal("found no examples", err)
 	}
-	examples = append(examples, "../remote/example_test.go", "../extension/skills/example_test.go", "../examples/embed/main.go")
+	examples = append(examples, "../remote/example_test.go", "../extension/skills/example_test.go", "../examples/embed/main.go", "../examples/testing/shop_test.go")
 	var executed []string
 	for _, file := range examples {
 		executed = append(executed, unindented(t, file))
 	}
-	for _, page := range []string{"people.md", "agents.md", "embedding.md", "extensions.md", "skills.md"} {
+	for _, page := range []string{"people.md", "agents.md", "embedding.md", "extensions.md", "skills.md", "testing.md"} {
 		blocks := strings.Split(unindented(t, page), "\n```go\n")[1:]
 		if len(blocks) == 0 {
 			t.Errorf("%s has no code", page)

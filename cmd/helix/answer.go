@@ -125,7 +125,7 @@ func reply(p *session.Pending, line string) (answer wire.Submit, problem string)
 		return wire.Submit{Result: text(line)}, ""
 	}
 	word, reason, _ := strings.Cut(line, " ")
-	switch strings.ToLower(word) {
+	switch strings.ToLower(strings.TrimRight(word, ",;.:!")) {
 	case "y", "yes":
 		return wire.Submit{
 			Approval: &wire.Approval{ApprovalID: p.ApprovalID, Approved: true}, Seen: &wire.Seen{ToolName: p.Tool, Input: p.Input},

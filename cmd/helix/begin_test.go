@@ -33,7 +33,7 @@ func TestBegin(t *testing.T) {
 	if again.finishWith(exitFailure); !strings.Contains(again.err.String(), "helix.yaml is there already; nothing was written") || readFile(t, dir) != text {
 		t.Errorf("a second time: %s", again.err)
 	}
-	if out := startIn(t, dir, nil, "check").finish(); out != "helix.yaml is valid: 0 models, 1 agent, 3 tools\n" {
+	if out := startIn(t, dir, nil, "check").finish(); out != "helix.yaml is valid: 1 agent, 3 tools\n" {
 		t.Errorf("check said\n%s", out)
 	}
 
@@ -154,6 +154,7 @@ func TestRun(t *testing.T) {
 		{"name the agent", exitUsage, nil},
 		{"put the prompt in quotes", exitUsage, []string{"assistant", "What", "is"}},
 		{`there is no agent "nobody"; the agents are assistant, baker`, exitUsage, []string{"nobody", "Hello"}},
+		{`there is no agent "What is 6 * 7?"; the agents are assistant, baker`, exitUsage, []string{"What is 6 * 7?"}},
 		{"the prompt is empty", exitUsage, []string{"assistant", " "}},
 		{"the prompt on standard input is empty", exitUsage, []string{"assistant"}},
 	} {

@@ -50,7 +50,7 @@ type chatOptions struct {
 func chatCommand(signals <-chan os.Signal) *cobra.Command {
 	opts := chatOptions{target: target{signals: signals}}
 	cmd := &cobra.Command{
-		Use:   "chat",
+		Use:   "chat [AGENT]",
 		Short: "Talk to an agent in the terminal",
 		Long: `Talk to an agent in the terminal: an agent of a server (--server, with the token in
 --token or HELIX_TOKEN), of a file (--config, or else helix.yaml in this directory), or
@@ -92,15 +92,26 @@ are read from standard input, one per line, and the exit code reports whether ev
 turn succeeded.`,
 		Example: `  helix chat                              continue the latest session, or start one
   helix chat --session trip               continue or start the session "trip"
-  helix chat --agent shop                 talk to an agent of helix.yaml in this directory
+  helix chat shop                         talk to an agent of helix.yaml in this directory
   helix chat --server 127.0.0.1:4170 --agent assistant
                                           talk to an agent of a server
   helix chat --model openai/gpt-5         use a real model for the demo
   helix chat --model openai-chat/llama3.2@http://127.0.0.1:11434/v1
                                           use a model on this machine
   echo 'what is 6*7' | helix chat         send one message from a script`,
-		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usageError{fmt.Errorf("unknown argument %q: helix chat takes the name of an agent (see %s --help)", args[1], cmd.CommandPath())}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				if opts.agent != "" && opts.agent != args[0] {
+					return usageError{fmt.Errorf("two agents are named, %s and %s: choose one", args[0], opts.agent)}
+				}
+				opts.agent = args[0]
+			}
 			if err := opts.check(cmd); err != nil {
 				return err
 			}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"strings"
 
@@ -83,9 +82,6 @@ func checkConfig(path string) (*checkReport, error) {
 		report.Problems, report.Omitted = failure.Problems, failure.Omitted
 		return report, nil
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no file %s; choose another with --config", path)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -142,9 +138,14 @@ func (r *checkReport) write(out io.Writer) {
 		fmt.Fprintln(out, "warning:", r.Warnings[i].String())
 	}
 	if r.OK {
-		found := []string{count(len(r.Models), "model"), count(len(r.Agents), "agent"), count(len(r.Tools), "tool")}
-		if len(r.Skills) > 0 {
-			found = append(found, count(len(r.Skills), "skill"))
+		var found []string
+		for _, of := range []struct {
+			names []string
+			what  string
+		}{{r.Models, "model"}, {r.Agents, "agent"}, {r.Tools, "tool"}, {r.Skills, "skill"}} {
+			if len(of.names) > 0 {
+				found = append(found, count(len(of.names), of.what))
+			}
 		}
 		fmt.Fprintf(out, "%s is valid: %s\n", r.File, strings.Join(found, ", "))
 		if r.closed {

@@ -36,7 +36,7 @@ const closed = "It has no tokens, so helix serve starts only with --allow-unauth
 func TestCheckValid(t *testing.T) {
 	t.Parallel()
 	out, err := check(t, "version: 1\nagents: {a: {model: demo, tools: [t]}, b: {model: demo}}\ntools: {t: {type: client, description: Chooses.}}\n")
-	if err != nil || out != "helix.yaml is valid: 0 models, 2 agents, 1 tool\n"+closed {
+	if err != nil || out != "helix.yaml is valid: 2 agents, 1 tool\n"+closed {
 		t.Errorf("%s, %v", out, err)
 	}
 	remote := "version: 1\nagents: {a: {model: demo, remotes: [{name: far, url: 'https://example.com'}]}}\n"
@@ -69,7 +69,7 @@ func TestCheckWarns(t *testing.T) {
 	t.Setenv("OPENAI_API_KEY", "")
 	out, err := check(t, "version: 1\nagents:\n  a: {model: openai/gpt-5}\n")
 	if err != nil || !strings.HasPrefix(out, "warning: helix.yaml:3:14: agents.a.model: ") || !strings.Contains(out, "OPENAI_API_KEY") ||
-		!strings.HasSuffix(out, "helix.yaml is valid: 0 models, 1 agent, 0 tools\n"+closed) {
+		!strings.HasSuffix(out, "helix.yaml is valid: 1 agent\n"+closed) {
 		t.Errorf("%s, %v", out, err)
 	}
 }
@@ -134,7 +134,7 @@ func TestCheckSkills(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const valid = "helix.yaml is valid: 0 models, 1 agent, 0 tools, 1 skill\n" + closed
+	const valid = "helix.yaml is valid: 1 agent, 1 skill\n" + closed
 	if out, err := checkPath(path); err != nil || out != valid {
 		t.Errorf("%s, %v", out, err)
 	}
@@ -170,7 +170,7 @@ func TestCheckWarnsOfTraps(t *testing.T) {
 	}
 	const fine = "version: 1\nagents: {a: {model: demo}}\nserver: {tokens: [{token: 0123456789abcdef, user: a}]}\n" +
 		"tools: {t: {type: http, description: d, url: 'http://127.0.0.1/', allowPrivate: true}, u: {type: http, description: d, url: 'https://example.com'}}\n"
-	if out, err := check(t, fine); err != nil || out != "helix.yaml is valid: 0 models, 1 agent, 2 tools\n" {
+	if out, err := check(t, fine); err != nil || out != "helix.yaml is valid: 1 agent, 2 tools\n" {
 		t.Errorf("%s, %v", out, err)
 	}
 }

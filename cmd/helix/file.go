@@ -40,7 +40,24 @@ func tellConfig(out io.Writer, path string) {
 // readConfig reads a file, or the demo's if path is empty.
 func readConfig(path string) (*config.File, error) {
 	if path == "" {
-		return config.Parse("demo.yaml", demoYAML)
+		file, err := config.Parse("demo.yaml", demoYAML)
+		if failure, ok := errors.AsType[*config.Error](err); ok { // which nothing but the variable can cause
+			return nil, usageError{fmt.Errorf("HELIX_MODEL %q: %s", os.Getenv("HELIX_MODEL"), failure.Problems[0].Message)}
+		}
+		return file, err
 	}
-	return config.Load(path)
+	file, err := config.Load(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf(`there is no file %s; choose another with --config, or let "helix init" write one`, path)
+	}
+	return file, err
+}
+
+// noConfig says that this directory has no file.
+func noConfig() string {
+	text := "there is no " + defaultConfig + " here"
+	if _, err := os.Lstat("helix.yml"); err == nil {
+		return text + `, and helix.yml is not read without "--config helix.yml"`
+	}
+	return text + `; "helix init" writes one`
 }

@@ -153,7 +153,7 @@ func (n *node) greet(what string) {
 		file += ", because there is no " + defaultConfig + " here"
 	}
 	n.log.Info("process.started", "version", version.Helix(), "what", what)
-	fmt.Fprintf(n.out, "helix: %s\n  agents: %s\n%s  data:   %s\n  file:   %s\n", what, strings.Join(names, ", "), on, n.shown, file)
+	fmt.Fprintf(n.out, "helix: %s\n  agents: %s\n%s  data:   %s\n  file:   %s\n  pid:    %d\n", what, strings.Join(names, ", "), on, n.shown, file, os.Getpid())
 }
 
 // leaving returns a context that bounds how long running turns may continue after a signal.

@@ -53,16 +53,19 @@ failed, 2 if the command line is wrong, and 143 if Ctrl-C or a signal stopped it
 				return usageError{fmt.Errorf("name the agent; helix agents ls lists them (see %s --help)", cmd.CommandPath())}
 			case len(args) > 2:
 				return usageError{fmt.Errorf("put the prompt in quotes: it must be one argument (see %s --help)", cmd.CommandPath())}
+			case len(args) == 2 && strings.TrimSpace(args[1]) == "":
+				return usageError{errors.New("the prompt is empty")}
+			case len(args) == 1 && isKeyboard(cmd.InOrStdin()):
+				return usageError{fmt.Errorf(`give the agent a prompt, as in %s %s "What time is it?", or - to type it here (see %[1]s --help)`, cmd.CommandPath(), shellWord(args[0]))}
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			prompt, err := readPrompt(args[1:], cmd.InOrStdin())
-			if err != nil {
-				return err
+			turn := oneTurn{target: &t, in: cmd.InOrStdin(), out: cmd.OutOrStdout(), aside: cmd.ErrOrStderr(), agent: args[0], id: id}
+			if len(args) == 2 && args[1] != "-" {
+				turn.prompt = args[1]
 			}
-			turn := oneTurn{target: &t, out: cmd.OutOrStdout(), aside: cmd.ErrOrStderr(), agent: args[0], id: id}
-			return t.with(cmd.Context(), func(ctx context.Context, c *client.Client) error { return turn.run(ctx, c, prompt) })
+			return t.with(cmd.Context(), turn.run)
 		},
 		ValidArgsFunction: t.completeAgent,
 	}
@@ -71,15 +74,27 @@ failed, 2 if the command line is wrong, and 143 if Ctrl-C or a signal stopped it
 	return cmd
 }
 
-// readPrompt returns the prompt of the command line, or reads it.
-func readPrompt(args []string, in io.Reader) (string, error) {
-	if len(args) == 1 && args[0] != "-" {
-		if strings.TrimSpace(args[0]) == "" {
-			return "", usageError{errors.New("the prompt is empty")}
-		}
-		return args[0], nil
+// isKeyboard reports whether what is read is typed by a person.
+func isKeyboard(in io.Reader) bool {
+	file, ok := in.(*os.File)
+	return ok && isTerminal(file)
+}
+
+// readPrompt reads a prompt from standard input. Nothing ends a read of a terminal or a pipe,
+// so one that is given up goes on beside the rest of the command.
+func readPrompt(ctx context.Context, in io.Reader) (string, error) {
+	var text []byte
+	var err error
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		text, err = io.ReadAll(io.LimitReader(in, maxPrompt+1))
+	}()
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case <-read:
 	}
-	text, err := io.ReadAll(io.LimitReader(in, maxPrompt+1))
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("read the prompt from standard input: %w", err)
@@ -98,6 +113,9 @@ type oneTurn struct {
 	aside io.Writer // gets what happens meanwhile
 	agent string
 	id    string
+	// prompt is read from in if it is empty.
+	prompt string
+	in     io.Reader
 	// hasOutput is set if the agent ends with an output, not with a text.
 	hasOutput bool
 }
@@ -113,9 +131,16 @@ type turnResult struct {
 	Pending   []session.Pending `json:"pending,omitempty"`
 }
 
-func (o *oneTurn) run(ctx context.Context, c *client.Client, prompt string) error {
+func (o *oneTurn) run(ctx context.Context, c *client.Client) error {
 	if err := o.checkAgent(ctx, c); err != nil {
 		return err
+	}
+	prompt := o.prompt
+	if prompt == "" {
+		var err error
+		if prompt, err = readPrompt(ctx, o.in); err != nil {
+			return err
+		}
 	}
 	started, err := c.Start(ctx, wire.Start{SessionID: o.id, AgentType: o.agent, Message: wire.Text(prompt)})
 	if err != nil {

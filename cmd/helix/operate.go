@@ -194,18 +194,30 @@ func approvalOf(ctx context.Context, c *client.Client, id, callID string) (strin
 			return pending[i].ApprovalID, nil
 		}
 	}
-	return "", fmt.Errorf("session %s has no call %s that waits for approval; helix waiting lists the waiting calls", id, callID)
+	return noApproval, nil
 }
+
+// noApproval is the approval id of an answer to a call that does not wait for one. The server
+// decides nothing by it, and tells what has become of the call.
+const noApproval = "none"
 
 func (t *target) submit(ctx context.Context, out io.Writer, c *client.Client, submit wire.Submit) error {
 	done, err := c.Submit(ctx, submit)
-	if err != nil {
+	switch {
+	case errors.Is(err, session.ErrSubmissionKind) && submit.Approval != nil && submit.Approval.ApprovalID == noApproval:
+		return fmt.Errorf("the call %s does not wait for approval: it has its answer already, or waits for another one; helix sessions show %s%s has it",
+			submit.ToolCallID, shellWord(submit.SessionID), t.again())
+	case err != nil:
 		return err
 	}
 	if err := t.print(out, done, func() { fmt.Fprintf(out, "%s\n", done.Outcome) }); err != nil {
 		return err
 	}
 	switch {
+	case done.Outcome == session.SubmitAlreadyCompleted:
+		return fmt.Errorf("the call %s has its answer already; helix sessions show %s%s has it", submit.ToolCallID, shellWord(submit.SessionID), t.again())
+	case done.Outcome == session.SubmitUnknownCall:
+		return fmt.Errorf("session %s has no call %s that waits; helix waiting%s lists the waiting calls", submit.SessionID, submit.ToolCallID, t.again())
 	case done.Outcome != session.SubmitAccepted:
 		return fmt.Errorf("the answer was not accepted: %s", done.Outcome)
 	case done.RunID != "":

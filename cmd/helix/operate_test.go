@@ -192,16 +192,16 @@ func testAnswering(o *operator) {
 	if done.Outcome != session.SubmitAccepted || done.RunID != "" {
 		o.t.Errorf("the answer: %+v", done)
 	}
-	o.fails(exitFailure, "has no call "+kept+" that waits for approval", "submit", "kept", kept, "--approve")
+	o.fails(exitFailure, "the call "+kept+" does not wait for approval: it has its answer already", "submit", "kept", kept, "--approve")
 	o.does("not approved by the user: mine\n", "resume", "kept")
 	o.does("choose did not work: nobody is here\n", "submit", "lost", o.call("lost").CallID, "--error", "nobody is here", "--resume")
 
 	late := o.call("late").CallID
-	o.fails(exitFailure, "unknown", "submit", "late", "call_none", "--result", "1")
+	o.fails(exitFailure, "has no call call_none that waits", "submit", "late", "call_none", "--result", "1")
 	o.fails(exitFailure, "approval", "submit", "late", late, "--result", "1")
 	o.does("accepted\n", "submit", "late", late, "--approve")
 	o.does("← forgotten\nIt is all forgotten.\n", "resume", "late")
-	o.fails(exitFailure, "already_completed", "submit", "late", late, "--error", "too late")
+	o.fails(exitFailure, "has its answer already", "submit", "late", late, "--error", "too late")
 }
 
 func testChanging(o *operator) {
@@ -289,7 +289,7 @@ func testMistakes(o *operator) {
 		"there is no session nobody":            "sessions show nobody",
 		"sessionId \"a/../b\" must not contain": "sessions show a/../b",
 		"no session nobody":                     "sessions tail nobody",
-		"has no call x that waits for approval": "submit sum x --approve",
+		"has no call x that waits":              "submit sum x --approve",
 		"checkpoint":                            "resume sum --checkpoint none",
 	} {
 		o.fails(exitFailure, want, strings.Fields(args)...)
@@ -487,7 +487,7 @@ func TestOperateAsUsers(t *testing.T) {
 	as("alice").fails(exitFailure, "operator", "tasks", "drop", "x")
 	as("boss").does("There are no tasks.", "tasks", "ls")
 	as("boss").does("detected 0", "cleanup")
-	as("nobody").fails(exitFailure, "the server does not accept the token: set another with --token or HELIX_TOKEN", "sessions", "ls")
+	as("nobody").fails(exitFailure, "the server does not accept the token, or wants one: set it with --token or HELIX_TOKEN", "sessions", "ls")
 	as("boss").does("It is all forgotten.", "submit", "bobs", call, "--approve", "--resume")
 	if strings.Contains(d.err.String(), "token-of-") {
 		t.Errorf("a token is in the log:\n%s", d.err)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -103,7 +104,7 @@ func runServe(ctx context.Context, opts *serveOptions, out io.Writer, signals <-
 	if err != nil {
 		return err
 	}
-	known, err := authenticate(opts, file)
+	known, err := authenticate(opts, file, s.demo)
 	if err != nil {
 		return err
 	}
@@ -122,12 +123,23 @@ func runServe(ctx context.Context, opts *serveOptions, out io.Writer, signals <-
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
-		return err
+		return explainListen(addr, err)
 	}
 	if err := s.open(ctx, file); err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	return s.run(ctx, file, listener, signals)
+}
+
+// explainListen says what to do about an address on which the server cannot listen.
+func explainListen(addr string, err error) error {
+	switch _, _, malformed := net.SplitHostPort(addr); {
+	case malformed != nil:
+		return usageError{fmt.Errorf("the address %q is not HOST:PORT, such as %s", addr, defaultAddr)}
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%s: %w. Stop the program that listens there, perhaps another helix serve, or choose another address with --addr", addr, syscall.EADDRINUSE)
+	}
+	return err
 }
 
 // open creates everything that serves, but does not listen yet.
@@ -178,13 +190,21 @@ func tokensOf(file *config.File) (tokens, error) {
 	return server.Tokens(all...)
 }
 
-// authenticate returns the authentication of the file; nil admits everybody.
-func authenticate(opts *serveOptions, file *config.File) (tokens, error) {
+// authenticate returns the authentication of the file; nil admits everybody. demo is set if the
+// demo was asked for, and not found for want of a file.
+func authenticate(opts *serveOptions, file *config.File, demo bool) (tokens, error) {
 	if len(file.Server.Tokens) > 0 {
 		if opts.anonymous {
 			return nil, usageError{errors.New("--allow-unauthenticated cannot be combined with tokens in the file: choose one")}
 		}
 		return tokensOf(file)
+	}
+	if !opts.anonymous && opts.config == "" {
+		why := "the demo has no tokens"
+		if !demo {
+			why = noConfig()
+		}
+		return nil, usageError{fmt.Errorf("%s. Serve the demo to everybody who can reach it with --allow-unauthenticated (see helix serve --help)", why)}
 	}
 	if !opts.anonymous && !file.Server.AllowUnauthenticated {
 		return nil, usageError{errors.New("the server has no tokens: add some to the file (server.tokens), " +

@@ -299,8 +299,8 @@ func TestServeRefusals(t *testing.T) {
 		want string
 		code int
 	}{
-		"nobody could use it":      {args: "", want: "add some to the file (server.tokens)", code: exitUsage},
-		"nobody, on all addresses": {args: "--addr :0", want: "add some to the file (server.tokens)", code: exitUsage},
+		"nobody could use it":      {args: "", want: `"helix init" writes one`, code: exitUsage},
+		"nobody, on all addresses": {args: "--config demo --addr :0", want: "the demo has no tokens", code: exitUsage},
 		"anybody, on all addresses": {
 			args: "--allow-unauthenticated --addr 0.0.0.0:0", want: "anybody on another machine could use a server on 0.0.0.0:0", code: exitUsage,
 		},
@@ -350,7 +350,8 @@ func TestServeRefusals(t *testing.T) {
 		"names for other machines": {
 			args: "--allow-unauthenticated --expose-unauthenticated --addr :0", want: "set the names under which other machines reach the server: --host NAME", code: exitUsage,
 		},
-		"a name with a port": {args: "--allow-unauthenticated --host a.example.com:80", want: "--host \"a.example.com:80\": expected a name or an address without a port", code: exitUsage},
+		"a name with a port":        {args: "--allow-unauthenticated --host a.example.com:80", want: "--host \"a.example.com:80\": expected a name or an address without a port", code: exitUsage},
+		"an address without a port": {args: "--allow-unauthenticated --addr 4170", want: `the address "4170" is not HOST:PORT`, code: exitUsage},
 		"a port that is taken": {
 			args: "--allow-unauthenticated --addr " + busy.Addr().String(), want: "address already in use", code: exitFailure,
 		},

@@ -112,7 +112,7 @@ func (t *target) reach(ctx context.Context, do func(context.Context, *client.Cli
 // unknownToken explains an error about an unknown token.
 func unknownToken(err error) error {
 	if refusal, ok := errors.AsType[*session.Error](err); ok && refusal.Code == wire.CodeUnauthorized {
-		return errors.New("the server does not accept the token: set another with --token or HELIX_TOKEN")
+		return errors.New("the server does not accept the token, or wants one: set it with --token or HELIX_TOKEN")
 	}
 	return err
 }

@@ -229,3 +229,31 @@ func TestHistory(t *testing.T) {
 		t.Errorf("%v, %v", info, err)
 	}
 }
+
+// TestRunAtATerminal forgets the prompt, and gives up typing one.
+func TestRunAtATerminal(t *testing.T) {
+	t.Parallel()
+	dir := writeDemo(t, "1ms", "")
+	p := startOn(t, dir, 80, "run", "assistant")
+	p.sees("give the agent a prompt")
+	if code := p.wait(); code != exitUsage {
+		t.Errorf("exit code %d", code)
+	}
+	p = startOn(t, dir, 80, "run", "--store", "data", "assistant", "-")
+	p.sees("using helix.yaml")
+	p.press("What is 6", ctrlC)
+	if code := p.wait(); code != exitTerminated {
+		t.Errorf("exit code %d", code)
+	}
+	p = startOn(t, dir, 80, "chat", "--store", "data", "assistant")
+	p.asked(">")
+	p.press("Forget everything.", enterKey)
+	p.asked("?")
+	p.press("No, not today.", enterKey)
+	p.sees("forget did not work")
+	p.asked(">")
+	p.press(ctrlD)
+	if code := p.wait(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}

@@ -46,6 +46,9 @@ type DemoConfig struct {
 //	Ask the buyer to order ten pencils.        the sub-agent or companion called buyer
 //	What have we talked about?                 how much of the conversation it was sent
 //	Write a haiku.                             load_skill, if there is a skill called haiku
+//	Lend Dune to Bob.                          lend, or lend_book: a tool whose name begins like the sentence
+//
+// Arguments are made of the user's words, so that they fit the schema of the tool.
 //
 // Asked by the framework, it summarises the conversation. It reports about as many tokens as
 // a provider would.

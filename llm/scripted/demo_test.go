@@ -54,6 +54,40 @@ func TestDemoCallsTools(t *testing.T) {
 	}
 }
 
+// What a program's own tools are called, and what they take, is up to the program.
+func TestDemoCallsOtherTools(t *testing.T) {
+	t.Parallel()
+	const loan = `{"type":"object","properties":{"title":{"type":"string"},"days":{"type":"integer","maximum":30},"kind":{"enum":["book","map"]}},"required":["title"]}`
+	tools := []llm.Tool{
+		{Name: "lend_book", Schema: json.RawMessage(loan)},
+		{Name: "returnBook", Schema: json.RawMessage(`{"type":"object"}`)},
+		{Name: scripted.DemoOrder, Schema: json.RawMessage(`{"type":"object","properties":{"article":{"type":"string"},"quantity":{"type":"integer"}}}`)},
+		{Name: scripted.DemoRemember, Schema: json.RawMessage(`{"type":"object","properties":{"note":{"type":"string"}},"required":["note"]}`)},
+		{Name: "read_result", Schema: json.RawMessage(`{"type":"object"}`)},
+	}
+	for words, want := range map[string]string{
+		"Please lend the map of 1812 to Bob.": `lend_book {"days":30,"kind":"map","title":"the map of 1812 to Bob"}`,
+		"Return it!":                          "returnBook {}",
+		"Order 10 pencils.":                   `order {"article":"Order 10 pencils.","quantity":10}`,
+		"Remember this.":                      `remember {"note":"this."}`,
+		"Read everything.":                    "",
+		"Sell it.":                            "",
+	} {
+		response, _ := ask(t, scripted.Demo(scripted.DemoConfig{}), &llm.Request{Messages: []session.Message{session.UserText(words)}, Tools: tools})
+		m := session.Message{Parts: response.Parts}
+		got := ""
+		for _, call := range m.Calls() {
+			got += call.Tool + " " + string(call.Input)
+		}
+		if got != want {
+			t.Errorf("%q: calls %q, want %q", words, got, want)
+		}
+		if want == "" && !strings.Contains(m.Content(), `"Lend …", "Return …"`) {
+			t.Errorf("%q: %q does not say what to try", words, m.Content())
+		}
+	}
+}
+
 func TestDemoCallsOnlyWhatIsOffered(t *testing.T) {
 	t.Parallel()
 	model := scripted.Demo(scripted.DemoConfig{})

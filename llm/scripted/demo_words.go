@@ -60,8 +60,11 @@ func (o offers) calls(words string) []Part {
 	var out []Part
 	for _, call := range wanted(words) {
 		if o.has(call.content.Tool) {
-			out = append(out, call)
+			out = append(out, o.fit(call, words))
 		}
+	}
+	if call, ok := o.named(words); ok && len(out) == 0 {
+		return []Part{call}
 	}
 	return out
 }
@@ -148,6 +151,10 @@ func (o offers) introduction() string {
 	}
 	for _, name := range o.skills() {
 		tries = append(tries, `"Use the skill `+name+`."`)
+	}
+	for _, tool := range o.others() {
+		verb := verbOf(tool)
+		tries = append(tries, `"`+strings.ToUpper(verb[:1])+verb[1:]+` …"`)
 	}
 	slices.Sort(agents)
 	for _, name := range append(agents, o.companions()...) {

@@ -76,7 +76,7 @@ export class Lists {
         name: agent.name, detail: about(agent), title: agent.description ?? '', current: agent === this.agent, go: () => this.open(agent.name),
       }));
       entries($('waiting'), this.waiting, ({ call, sessionId }) => `${sessionId}/${call.toolCallId}`, ({ call, agentType, rootSessionId }) => ({
-        name: visible(call.toolName), detail: `${agentType} · since ${when(call.createdAt)}`, mark: 'waiting',
+        name: summary(call), detail: `${agentType} · since ${when(call.createdAt)}`, mark: 'waiting',
         title: rootSessionId, go: () => this.open(undefined, rootSessionId),
       }));
       $('inbox').hidden = this.waiting.length === 0;
@@ -88,6 +88,12 @@ export class Lists {
       }));
     });
   }
+}
+
+// summary tells a call from others of its tool by what it was made with.
+function summary({ toolName, input }) {
+  const values = Object.values(input ?? {}).map(value => (typeof value === 'string' ? value : JSON.stringify(value))).join(', ');
+  return visible([toolName, values.slice(0, 100)].filter(Boolean).join(': '));
 }
 
 function missing(error) {
