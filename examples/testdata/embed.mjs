@@ -20,7 +20,7 @@ await run({
     assert.equal(await page.title(), "Assistant");
     await signIn(page, "ada", "engine");
     await page.waitForURL(`${url}/#assistant/my-talk`);
-    assert.equal(await page.locator("#session").textContent(), "my-talk");
+    await page.locator("#session", { hasText: "my-talk" }).waitFor();
     await say(page, "What is 6 * 7?");
     await idle(page);
     assert.notEqual(await reply(page), "");

@@ -645,7 +645,8 @@ func recoverMany(s *Stage) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	x := s.mortal(agent)
+	// How long the others take to begin is up to the machine: no run may end for want of time.
+	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease, HookTimeout: time.Hour})
 	var ids []string
 	for i := range orphans {
 		ids = append(ids, fmt.Sprintf("s-%d", i))
