@@ -189,9 +189,10 @@ func TestHTTPResults(t *testing.T) {
 // counts what the process allocates.
 func TestHTTPHugeResult(t *testing.T) {
 	var sent atomic.Int64
+	piece := []byte(strings.Repeat("x", 1<<16))
 	s := serveWeb(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain")
-		for piece := []byte(strings.Repeat("x", 1<<20)); sent.Load() < 1<<30; {
+		for sent.Load() < 1<<30 {
 			n, err := w.Write(piece)
 			if sent.Add(int64(n)); err != nil {
 				return

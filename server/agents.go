@@ -23,7 +23,7 @@ func agentRoutes() []route {
 }
 
 func (x *exchange) agents() error {
-	out := wire.Agents{Items: []wire.Agent{}}
+	out := wire.Agents{Items: []wire.Agent{}, MaxBody: x.server.cfg.Limits.Body}
 	offered := x.server.offered()
 	listed := x.server.listings.list(x.r.Context(), offered, x.server.cfg.Logger)
 	for i, agent := range offered {

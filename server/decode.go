@@ -100,6 +100,7 @@ func (b *bodyReader) read() ([]byte, error) {
 		n, err := in.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
 		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+			b.drain()
 			return nil, b.tooLarge()
 		}
 		if errors.Is(err, io.EOF) {

@@ -28,15 +28,17 @@
 //   chat.compacting set while the conversation is being summarised for the model, which may take a minute:
 //                   { kind, tokensBefore }. A part data-compacted { kind, kept, tokensBefore, tokensAfter }
 //                   divides the conversation where that was done; kind is summary, trim or clear.
+//   chat.earlier    how many messages came before these: a long history is shown from its end
 //   chat.retrying   set while the model is asked again because it failed: { attempt } is which attempt that is
 //   chat.waiting()  tool parts that wait for a person: approval-requested, or input-available for a tool
 //                   that the page does not have
 //
 // Its methods:
 //
-//   chat.send(text, { files, metadata, abandonPending })
+//   chat.send(text, { files, metadata, abandonPending, messageId })
 //                                sends a message; files are { url, mediaType, filename }, metadata labels
-//                                a new chat, abandonPending continues without the answers it waits for
+//                                a new chat, abandonPending continues without the answers it waits for;
+//                                messageId, by default newID(), is the id under which it is in chat.messages
 //   chat.cancel()                cancels a message that the server has not accepted yet
 //   chat.approve(part, reason), chat.deny(part, reason)
 //   chat.result(part, value), chat.fail(part, text)
@@ -222,6 +224,7 @@ export class Conversation {
       const [before, last] = this.messages.slice(-2);
       if (chat.running && last?.role === "assistant" && before.id === chat.messages.at(-1)?.id) chat.messages.push(last);
       this.messages = chat.messages;
+      this.earlier = chat.earlier ?? 0;
       this.deadlines = new Map(chat.waiting.map((call) => [call.toolCallId, call.deadline]));
       if (!under) {
         this.failure = chat.running ? undefined : chat.error;
@@ -703,7 +706,8 @@ const quietTime = 1000; // without a chunk, after which what is known is shown
 const firstWait = 100;
 const longestWait = 5000;
 
-function newID() {
+/** newID returns a new id of a message, for send. */
+export function newID() {
   const bytes = crypto.getRandomValues(new Uint8Array(12));
   return "msg_" + Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

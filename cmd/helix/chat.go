@@ -151,7 +151,7 @@ func (o *chatOptions) check(cmd *cobra.Command) error {
 		}
 	}
 	if other == "" && o.agent != "" {
-		return usageError{errors.New("--agent requires --server or a file: the demo of this command has only one agent")}
+		return usageError{errors.New(`the demo of helix chat has only one agent, so none can be chosen: "helix init" writes a file with an agent, and --server talks to a server`)}
 	}
 	return nil
 }

@@ -77,7 +77,10 @@ func checkConfig(path string) (*checkReport, error) {
 		Skills: []string{},
 	}
 	from, _ := findConfig(path)
-	file, err := readConfig(from)
+	file, err := parseDemo()
+	if from != "" {
+		file, err = readConfig(from)
+	}
 	if failure, ok := errors.AsType[*config.Error](err); ok {
 		report.Problems, report.Omitted = failure.Problems, failure.Omitted
 		return report, nil

@@ -40,7 +40,7 @@ func tellConfig(out io.Writer, path string) {
 // readConfig reads a file, or the demo's if path is empty.
 func readConfig(path string) (*config.File, error) {
 	if path == "" {
-		file, err := config.Parse("demo.yaml", demoYAML)
+		file, err := parseDemo()
 		if failure, ok := errors.AsType[*config.Error](err); ok { // which nothing but the variable can cause
 			return nil, usageError{fmt.Errorf("HELIX_MODEL %q: %s", os.Getenv("HELIX_MODEL"), failure.Problems[0].Message)}
 		}
@@ -52,6 +52,8 @@ func readConfig(path string) (*config.File, error) {
 	}
 	return file, err
 }
+
+func parseDemo() (*config.File, error) { return config.Parse("demo.yaml", demoYAML) }
 
 // noConfig says that this directory has no file.
 func noConfig() string {

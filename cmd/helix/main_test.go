@@ -202,7 +202,7 @@ func TestMistakesGetOneLine(t *testing.T) {
 		{"migrate status --store /no/such\x1b[31m/place", "there is no directory /no/such[31m", exitFailure},
 		{"chat one more", `unknown argument "more": helix chat takes the name of an agent`, exitUsage},
 		{"chat shop --agent other", "two agents are named, shop and other: choose one", exitUsage},
-		{"chat shop", "--agent requires --server or a file", exitUsage},
+		{"chat shop", "the demo of helix chat has only one agent, so none can be chosen", exitUsage},
 		{"chat --pace never", `--pace "never" is not a duration such as 30s`, exitUsage},
 		{"chat --session a/../b", `session id "a/../b" must not contain ".."`, exitFailure},
 		{"chat --data " + file + "/deeper", "not a directory", exitFailure},

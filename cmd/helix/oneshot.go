@@ -37,7 +37,7 @@ nothing else, or the output of an agent that has one, as JSON; everything that h
 meanwhile goes to standard error. With --json, standard output gets one object with the
 reply, the output, the error and the calls that wait for a person.
 
-Without a PROMPT, or if it is -, the message is read from standard input. The message
+If PROMPT is -, or left out in a pipe, the message is read from standard input. The message
 begins a new session, or is the next one of --session. Ctrl-C stops the run; what it has
 done is stored.
 
@@ -137,6 +137,9 @@ func (o *oneTurn) run(ctx context.Context, c *client.Client) error {
 	}
 	prompt := o.prompt
 	if prompt == "" {
+		if isKeyboard(o.in) {
+			fmt.Fprintln(o.aside, "Type the prompt, and end it with Ctrl-D at the beginning of a line.")
+		}
 		var err error
 		if prompt, err = readPrompt(ctx, o.in); err != nil {
 			return err

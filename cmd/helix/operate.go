@@ -183,7 +183,8 @@ func exactlyOne(given ...bool) bool {
 	return n == 1
 }
 
-// approvalOf returns the approval id that an answer must repeat.
+// approvalOf returns the approval id that an answer must repeat, or noApproval if the call does
+// not wait.
 func approvalOf(ctx context.Context, c *client.Client, id, callID string) (string, error) {
 	pending, err := c.Pending(ctx, id)
 	if err != nil {
@@ -192,6 +193,9 @@ func approvalOf(ctx context.Context, c *client.Client, id, callID string) (strin
 	for i := range pending {
 		if pending[i].CallID == callID && pending[i].Kind == session.PendingApproval {
 			return pending[i].ApprovalID, nil
+		}
+		if pending[i].CallID == callID {
+			return "", fmt.Errorf("the call %s waits for an answer of another kind (%s), not for an approval; helix waiting shows how to give it", callID, pending[i].Kind)
 		}
 	}
 	return noApproval, nil
@@ -205,7 +209,7 @@ func (t *target) submit(ctx context.Context, out io.Writer, c *client.Client, su
 	done, err := c.Submit(ctx, submit)
 	switch {
 	case errors.Is(err, session.ErrSubmissionKind) && submit.Approval != nil && submit.Approval.ApprovalID == noApproval:
-		return fmt.Errorf("the call %s does not wait for approval: it has its answer already, or waits for another one; helix sessions show %s%s has it",
+		return fmt.Errorf("the call %s does not wait any more: it has its answer already, or its time is over; helix sessions show %s%s says which",
 			submit.ToolCallID, shellWord(submit.SessionID), t.again())
 	case err != nil:
 		return err

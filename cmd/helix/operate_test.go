@@ -192,7 +192,7 @@ func testAnswering(o *operator) {
 	if done.Outcome != session.SubmitAccepted || done.RunID != "" {
 		o.t.Errorf("the answer: %+v", done)
 	}
-	o.fails(exitFailure, "the call "+kept+" does not wait for approval: it has its answer already", "submit", "kept", kept, "--approve")
+	o.fails(exitFailure, "the call "+kept+" does not wait any more: it has its answer already", "submit", "kept", kept, "--approve")
 	o.does("not approved by the user: mine\n", "resume", "kept")
 	o.does("choose did not work: nobody is here\n", "submit", "lost", o.call("lost").CallID, "--error", "nobody is here", "--resume")
 

@@ -133,7 +133,7 @@ func TestFiles(t *testing.T) {
 		return session.Part{Kind: session.PartFile, MediaType: mediaType, URL: url, Filename: "f"}
 	}
 	left := func(mediaType string) string {
-		return `{"text":"[The file \"f\" of type \"` + mediaType + `\" was left out here, because this model does not take it.]","type":"text"}`
+		return `{"text":"[The file \"f\" of type \"` + mediaType + `\" was left out here: this model does not take such files, or it is empty or broken.]","type":"text"}`
 	}
 	for name, c := range map[string]struct {
 		part session.Part

@@ -255,7 +255,13 @@ func TestFiles(t *testing.T) {
 		t.Fatalf("got %+v, %v", got, err)
 	}
 	_, err = p.ask(t, gemini.Config{}, &llm.Request{Messages: []session.Message{
-		{Role: session.RoleUser, Parts: []session.Part{{Kind: session.PartFile, URL: "https://example.com/v.mp4", MediaType: "video/mp4"}}},
+		{Role: session.RoleUser, Parts: []session.Part{
+			{Kind: session.PartFile, URL: "https://example.com/v.mp4", MediaType: "video/mp4"},
+			{Kind: session.PartFile, URL: "data:audio/wav;base64,AAEC", MediaType: "audio/wav"},
+			{Kind: session.PartFile, URL: "data:application/yaml,a%3A%201", MediaType: "application/yaml", Filename: "a.yaml"},
+			{Kind: session.PartFile, URL: "data:image/svg+xml,%3Csvg/%3E", MediaType: "image/svg+xml"},
+			{Kind: session.PartFile, URL: "data:image/tiff;base64,AAEC", MediaType: "image/tiff", Filename: "b.tiff"},
+		}},
 		{Role: session.RoleAssistant, Parts: got.Parts},
 	}})
 	if err != nil {
@@ -263,6 +269,10 @@ func TestFiles(t *testing.T) {
 	}
 	for _, want := range []string{
 		`{"fileData":{"mimeType":"video/mp4","fileUri":"https://example.com/v.mp4"}}`,
+		`{"inlineData":{"mimeType":"audio/wav","data":"AAEC"}}`,
+		`{"text":"a.yaml:\n\na: 1"}`,
+		`{"text":"\u003csvg/\u003e"}`,
+		`{"text":"[The file \"b.tiff\" of type \"image/tiff\" was left out here: `,
 		`{"inlineData":{"mimeType":"image/png","data":"AAEC"},"thoughtSignature":"c2ln"}`,
 	} {
 		if !bytes.Contains(p.body, []byte(want)) {

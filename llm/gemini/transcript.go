@@ -1,6 +1,7 @@
 package gemini
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -106,7 +107,7 @@ func (t *transcript) assistant(parts []session.Part) []part {
 				out = append(out, part{Text: &p.Text, Thought: true, ThoughtSignature: k.Signature})
 			}
 		case session.PartFile:
-			if f, ok := file(p); ok {
+			if f, ok := fileAsItIs(p); ok {
 				f.ThoughtSignature = k.Signature
 				out = append(out, f)
 			}
@@ -134,19 +135,35 @@ func user(parts []session.Part) []part {
 				out = append(out, part{Text: &p.Text})
 			}
 		case session.PartFile:
-			f, ok := file(p)
-			if !ok {
-				text := provider.DescribeFile(p)
-				f = part{Text: &text}
-			}
-			out = append(out, f)
+			out = append(out, userFile(p))
 		}
 	}
 	return out
 }
 
-// file returns a file as a part. The API decides which kinds a model accepts.
-func file(p *session.Part) (part, bool) {
+// imageTypes are the pictures that the API takes. Which sounds and films a model takes, it
+// decides itself.
+var imageTypes = []string{"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"}
+
+// userFile returns a file of a user as a part: as it is, as text, or as what is said in its
+// place if the API does not take it.
+func userFile(p *session.Part) part {
+	kind, _, _ := strings.Cut(p.MediaType, "/")
+	takes := slices.Contains(imageTypes, p.MediaType) || p.MediaType == "application/pdf" || kind == "audio" || kind == "video"
+	if takes || !provider.IsDataURL(p.URL) {
+		if f, ok := fileAsItIs(p); ok {
+			return f
+		}
+	}
+	text, ok := provider.FileText(p)
+	if !ok || !provider.IsText(p.MediaType) {
+		text = provider.DescribeFile(p)
+	}
+	return part{Text: &text}
+}
+
+// fileAsItIs returns a file as a part.
+func fileAsItIs(p *session.Part) (part, bool) {
 	if !provider.IsDataURL(p.URL) {
 		return part{FileData: &fileData{MIMEType: p.MediaType, FileURI: p.URL}}, true
 	}

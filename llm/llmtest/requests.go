@@ -149,7 +149,7 @@ func requestRich(t testing.TB, p *Provider) {
 // person who sent it would wonder why the answer does not mention it.
 func requestUnreadable(t testing.TB, p *Provider) {
 	request := plainRequest()
-	file := session.Part{Kind: session.PartFile, URL: "data:application/x-thing,%zz", MediaType: "application/x-thing", Filename: "a.thing"}
+	file := session.Part{Kind: session.PartFile, URL: "data:application/x-thing;base64,AAEC", MediaType: "application/x-thing", Filename: "a.thing"}
 	request.Messages = []session.Message{{Role: session.RoleUser, Parts: []session.Part{file}}}
 	sent := p.send(t, request)
 	for i := range sent.Parts {

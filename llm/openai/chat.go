@@ -260,7 +260,7 @@ func chatFileContent(part *session.Part) (out chatContent, ok bool) {
 	case kind == fileDocument && isInline:
 		return chatContent{File: &chatFile{inline, fileName(part)}, Type: "file"}, true
 	case kind == fileText:
-		text, ok := fileAsText(part)
+		text, ok := provider.FileText(part)
 		return chatContent{Text: text, Type: typeText}, ok
 	case kind == fileAudio && isInline:
 		format, ok := audioFormats[part.MediaType]

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/helixagents/helix/llm/internal/provider"
@@ -18,9 +19,12 @@ const (
 	fileAudio
 )
 
+// imageTypes are the pictures that the APIs take.
+var imageTypes = []string{"image/png", "image/jpeg", "image/webp", "image/gif"}
+
 func kindOf(mediaType string) fileKind {
 	switch {
-	case strings.HasPrefix(mediaType, "image/"):
+	case slices.Contains(imageTypes, mediaType):
 		return fileImage
 	case strings.HasPrefix(mediaType, "audio/"):
 		return fileAudio
@@ -51,19 +55,4 @@ func fileName(part *session.Part) string {
 		return "file.pdf"
 	}
 	return "file"
-}
-
-// fileAsText is a text file's content, with its name.
-func fileAsText(part *session.Part) (string, bool) {
-	if !provider.IsDataURL(part.URL) {
-		return "", false
-	}
-	text, err := provider.TextOf(part.URL)
-	if err != nil || provider.Blank(text) {
-		return "", false
-	}
-	if part.Filename != "" {
-		text = part.Filename + ":\n\n" + text
-	}
-	return text, true
 }

@@ -92,7 +92,7 @@ func TestFiles(t *testing.T) {
 		file("image/png", "data:nonsense", ""),
 	}}}}
 	left := func(mediaType, kind string) string {
-		return `{"text":"[The file \"\" of type \"` + mediaType + `\" was left out here, because this model does not take it.]","type":"` + kind + `"}`
+		return `{"text":"[The file \"\" of type \"` + mediaType + `\" was left out here: this model does not take such files, or it is empty or broken.]","type":"` + kind + `"}`
 	}
 	for name, c := range map[string]struct {
 		cfg                openai.Config

@@ -250,7 +250,7 @@ func responseFile(part *session.Part) (out inputContent, ok bool) {
 		}
 		return out, true
 	case fileText:
-		text, ok := fileAsText(part)
+		text, ok := provider.FileText(part)
 		return inputContent{Text: text, Type: typeInputText}, ok
 	}
 	return out, false

@@ -48,7 +48,7 @@ type DemoConfig struct {
 //	Write a haiku.                             load_skill, if there is a skill called haiku
 //	Lend Dune to Bob.                          lend, or lend_book: a tool whose name begins like the sentence
 //
-// Arguments are made of the user's words, so that they fit the schema of the tool.
+// Arguments are made of the user's words, by the types of the tool's schema.
 //
 // Asked by the framework, it summarises the conversation. It reports about as many tokens as
 // a provider would.

@@ -63,11 +63,14 @@ func TestDemoCallsOtherTools(t *testing.T) {
 		{Name: "returnBook", Schema: json.RawMessage(`{"type":"object"}`)},
 		{Name: scripted.DemoOrder, Schema: json.RawMessage(`{"type":"object","properties":{"article":{"type":"string"},"quantity":{"type":"integer"}}}`)},
 		{Name: scripted.DemoRemember, Schema: json.RawMessage(`{"type":"object","properties":{"note":{"type":"string"}},"required":["note"]}`)},
+		{Name: "return_map", Schema: json.RawMessage(`{"type":"object"}`)},
+		{Name: "_debug", Schema: json.RawMessage(`{"type":"object"}`)},
 		{Name: "read_result", Schema: json.RawMessage(`{"type":"object"}`)},
 	}
 	for words, want := range map[string]string{
 		"Please lend the map of 1812 to Bob.": `lend_book {"days":30,"kind":"map","title":"the map of 1812 to Bob"}`,
 		"Return it!":                          "returnBook {}",
+		"Return the maps!":                    "return_map {}",
 		"Order 10 pencils.":                   `order {"article":"Order 10 pencils.","quantity":10}`,
 		"Remember this.":                      `remember {"note":"this."}`,
 		"Read everything.":                    "",

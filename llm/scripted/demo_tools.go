@@ -1,13 +1,13 @@
 package scripted
 
 import (
+	"cmp"
 	"encoding/json"
 	"regexp"
 	"slices"
 	"strings"
 	"unicode"
 
-	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/skill"
 )
 
@@ -15,7 +15,9 @@ import (
 var demoTools = []string{DemoClock, DemoCalculate, DemoRemember, DemoRecall, DemoForget, DemoChoose, DemoOrder, DemoWork}
 
 // frameworkTools are called for other reasons than a word of the user.
-var frameworkTools = []string{skill.LoadTool, skill.ReadTool, "read_result"}
+var frameworkTools = []string{
+	skill.LoadTool, skill.ReadTool, "read_result", "session_list", "session_search", "session_history", "search_memory", "save_memory", "forget_memory",
+}
 
 // toolAndRest is a sentence that begins with what is to be done.
 var toolAndRest = regexp.MustCompile(`(?is)^\s*(?:please\s+)?(\pL[\w-]*)\s*(.*?)[\s.!?]*$`)
@@ -27,17 +29,28 @@ func (o offers) named(words string) (Part, bool) {
 	if m == nil {
 		return Part{}, false
 	}
+	best, most := "", -1
 	for _, tool := range o.others() {
-		if verbOf(tool) != strings.ToLower(m[1]) {
-			continue
+		verb, rest := splitName(tool)
+		if n := countMentioned(rest, words); verb == strings.ToLower(m[1]) && n > most {
+			best, most = tool, n
 		}
-		rest := m[2]
-		if rest == "" {
-			rest = m[1]
-		}
-		return Calling(tool, fitting(o.tools[tool].Schema, rest)), true
 	}
-	return Part{}, false
+	if best == "" {
+		return Part{}, false
+	}
+	return Calling(best, fitting(o.tools[best].Schema, cmp.Or(m[2], m[1]))), true
+}
+
+// countMentioned returns how many of the words of a tool's name a sentence has.
+func countMentioned(names []string, sentence string) int {
+	n := 0
+	for _, word := range strings.FieldsFunc(strings.ToLower(sentence), func(r rune) bool { return !unicode.IsLetter(r) }) {
+		if slices.Contains(names, word) || slices.Contains(names, strings.TrimSuffix(word, "s")) {
+			n++
+		}
+	}
+	return n
 }
 
 // others returns the names of the tools that are the agent's own and that the demo does not
@@ -45,7 +58,7 @@ func (o offers) named(words string) (Part, bool) {
 func (o offers) others() []string {
 	var names []string
 	for name := range o.tools {
-		if name != session.FinishTool && !strings.Contains(name, "__") && !slices.Contains(demoTools, name) && !slices.Contains(frameworkTools, name) {
+		if verb, _ := splitName(name); verb != "" && !strings.Contains(name, "__") && !strings.HasPrefix(name, "workspace_") && !slices.Contains(demoTools, name) && !slices.Contains(frameworkTools, name) {
 			names = append(names, name)
 		}
 	}
@@ -58,19 +71,25 @@ func (o offers) others() []string {
 	return names
 }
 
-// verbOf returns the first word of a tool's name: lend of lend_book, lendBook and lend-book.
-func verbOf(tool string) string {
-	end := strings.IndexFunc(tool, func(r rune) bool { return r == '_' || r == '-' })
-	if end < 0 {
-		end = len(tool)
-	}
-	for i, r := range tool[:end] {
-		if i > 0 && unicode.IsUpper(r) {
-			end = i
-			break
+// splitName divides a tool's name into its first word and the others: lend and book of
+// lend_book, lendBook and lend-book.
+func splitName(tool string) (verb string, rest []string) {
+	var words []string
+	begin := 0
+	for i, r := range tool + "_" {
+		separates := r == '_' || r == '-'
+		if (separates || unicode.IsUpper(r)) && i > begin {
+			words = append(words, strings.ToLower(tool[begin:i]))
+			begin = i
+		}
+		if separates {
+			begin = i + 1
 		}
 	}
-	return strings.ToLower(tool[:end])
+	if len(words) == 0 {
+		return "", nil
+	}
+	return words[0], words[1:]
 }
 
 // fit returns the call of a tool that the demo knows by name, with other arguments if the

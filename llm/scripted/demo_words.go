@@ -153,8 +153,10 @@ func (o offers) introduction() string {
 		tries = append(tries, `"Use the skill `+name+`."`)
 	}
 	for _, tool := range o.others() {
-		verb := verbOf(tool)
-		tries = append(tries, `"`+strings.ToUpper(verb[:1])+verb[1:]+` …"`)
+		verb, _ := splitName(tool)
+		if try := `"` + strings.ToUpper(verb[:1]) + verb[1:] + ` …"`; !slices.Contains(tries, try) {
+			tries = append(tries, try)
+		}
 	}
 	slices.Sort(agents)
 	for _, name := range append(agents, o.companions()...) {

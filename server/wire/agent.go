@@ -9,6 +9,8 @@ import (
 // Agents answers GET /agents.
 type Agents struct {
 	Items []Agent `json:"items"`
+	// MaxBody is how many bytes the body of a request may have.
+	MaxBody int64 `json:"maxBody"`
 }
 
 // Agent describes an agent of the server.

@@ -578,7 +578,7 @@ const cases = {
     await page.locator("#pick").setInputFiles(files.slice(2, 3)); // it can be chosen again
     assert.deepEqual(await names(), ["dot.png", "notes.unknown", "txt.\\u202eexe", "raw.unknown"]);
     await page.locator("#pick").setInputFiles(Array.from({ length: 20 }, (_, i) => ({ name: `${i}`, mimeType: "text/plain", buffer: Buffer.from("x") })));
-    await shows(page, "#notice", "at most 16 files");
+    await shows(page, "#notice", "19 was not attached. A message takes at most 16 files.");
     assert.equal((await names()).length, 16);
     for (let i = 0; i < 12; i++) await page.locator("#files button").last().click();
     const first = await session(page);
@@ -600,21 +600,75 @@ const cases = {
         await sent.locator("a").evaluateAll((all) => all.map((e) => [e.textContent, e.download, e.href])),
         [
           ["notes.unknown", "notes.unknown", "data:text/plain;base64," + files[1].buffer.toString("base64")],
-          ["txt.\\u202eexe", "txt.\\u202eexe", "data:application/zip;base64,UEs="],
+          ["txt._exe", "txt._exe", "data:application/zip;base64,UEs="],
           ["raw.unknown", "raw.unknown", "data:application/octet-stream;base64,/wA="],
         ],
       );
     }
     await shot(page, "files-sent");
-    // What the server refuses comes back.
-    await page.locator("#pick").setInputFiles([{ name: "large.bin", mimeType: "", buffer: Buffer.alloc(6 << 20, 0xff) }]);
+    await page.locator("#pick").setInputFiles([{ name: "large.bin", mimeType: "", buffer: Buffer.alloc(3.5 * (1 << 20), 0xff) }]);
+    await shows(page, "#notice", "large.bin was not attached. The files of a message may have 3.0 MiB together.");
+    await hidden(page, "#files");
+    return page;
+  },
+
+  async "files that do not arrive"() {
+    const page = await talk("assistant");
+    const names = () => page.locator("#files bdi").allTextContents();
+    const attach = (name) => page.locator("#pick").setInputFiles([{ name, mimeType: "text/plain", buffer: Buffer.from(name) }]);
+    await say(page, "Hello.");
+    await idle(page);
+    const first = await session(page);
+    const back = async () => {
+      await page.locator("#new").click();
+      await page.waitForFunction((id) => document.getElementById("session").textContent !== id, first);
+      await hidden(page, "#files");
+      await page.goBack();
+      await shows(page, "#session", first);
+    };
+    let refuse = "away";
+    await page.route("**/chat?sdk=7", (route) => {
+      if (refuse === "away") return route.abort();
+      if (refuse === "too large") return route.fulfill({ status: 413, contentType: "application/json", body: '{"error":"the body has more than 4 bytes"}' });
+      return route.continue();
+    });
+    await attach("a.txt");
     await page.locator("#text").fill("What is in it?");
     await page.locator("#text").press("Enter");
+    await page.locator(".message.user.pending").waitFor();
+    assert.deepEqual(await names(), []);
+    await back(); // the conversation is left while the message is being sent
+    assert.deepEqual([await names(), await typed(page)], [["a.txt"], "What is in it?"]);
+    refuse = "too large";
+    await page.locator("#text").press("Enter");
     await shows(page, "#notice", "The message was not sent, because it is too large");
-    assert.deepEqual(await names(), ["large.bin"]);
-    assert.equal(await typed(page), "What is in it?");
-    await page.locator("#pick").setInputFiles([{ name: "larger.bin", mimeType: "", buffer: Buffer.alloc(30 << 20, 0xff) }]);
-    await shows(page, "#notice", "larger.bin was not attached: the files of a message may have 32.0 MiB together.");
+    assert.deepEqual([await names(), await typed(page)], [["a.txt"], "What is in it?"]);
+    refuse = "";
+    await page.locator("#text").press("Enter");
+    await page.waitForFunction(() => document.querySelectorAll(".message.user").length === 2);
+    await idle(page);
+    assert.deepEqual([await names(), await typed(page)], [[], ""]);
+    await attach("a.txt"); // the same again, which was not sent
+    await page.locator("#text").fill("What is in it?");
+    await back();
+    assert.deepEqual([await names(), await typed(page)], [["a.txt"], "What is in it?"]);
+    await page.locator(".offers button").first().click(); // a suggestion goes alone
+    await page.waitForFunction(() => document.querySelectorAll(".message.user").length === 3);
+    await idle(page);
+    assert.deepEqual([await names(), await typed(page)], [["a.txt"], "What is in it?"]);
+    assert.equal(await page.locator(".message.user").nth(2).locator("a, img").count(), 0);
+    return page;
+  },
+
+  async "a call that is too deep for a list"() {
+    const page = await open();
+    await page.route("**/waiting?*", async (route) => {
+      const deep = "[".repeat(9000) + "]".repeat(9000);
+      const call = `{"toolCallId":"c","toolName":"nest","createdAt":"2026-01-01T00:00:00Z","input":{"title":"Dune\\u202e","days":30,"all":${deep}}}`;
+      await route.fulfill({ contentType: "application/json", body: `{"items":[{"sessionId":"s","rootSessionId":"s","agentType":"a","call":${call}}],"hasMore":false}` });
+    });
+    await shows(page, "#waiting button span", "nest: Dune\\u202e, 30, …");
+    await looks(page, 2);
     return page;
   },
 

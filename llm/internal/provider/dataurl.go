@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/helixagents/helix/session"
@@ -46,17 +47,38 @@ func TextOf(raw string) (string, error) {
 	return string(text), err
 }
 
-// IsText reports whether files of a media type are text that every model can read.
-func IsText(mediaType string) bool {
-	switch mediaType, _, _ = strings.Cut(mediaType, ";"); mediaType {
-	case "application/json", "application/xml", "application/yaml":
-		return true
-	}
-	return strings.HasPrefix(mediaType, "text/")
+// textTypes are the types of text files that do not say so.
+var textTypes = []string{
+	"application/json", "application/xml", "application/yaml", "application/x-yaml", "application/toml", "application/sql", "application/graphql",
+	"application/javascript", "application/x-javascript", "application/ecmascript", "application/typescript", "application/x-sh", "application/x-httpd-php",
+	"application/x-ndjson", "application/jsonl", "application/x-tex", "message/rfc822",
 }
 
-// DescribeFile returns what a model is told in place of a file that its API does not take, so
-// that it can say so to the person who sent it.
+// IsText reports whether files of a media type are text that every model can read.
+func IsText(mediaType string) bool {
+	mediaType, _, _ = strings.Cut(mediaType, ";")
+	mediaType = strings.ToLower(strings.TrimSpace(mediaType))
+	return strings.HasPrefix(mediaType, "text/") || strings.HasSuffix(mediaType, "+json") || strings.HasSuffix(mediaType, "+xml") ||
+		slices.Contains(textTypes, mediaType)
+}
+
+// FileText returns the content of a text file behind its name, for APIs that take no text files.
+func FileText(part *session.Part) (string, bool) {
+	if !IsDataURL(part.URL) {
+		return "", false
+	}
+	text, err := TextOf(part.URL)
+	if err != nil || Blank(text) {
+		return "", false
+	}
+	if part.Filename != "" {
+		text = part.Filename + ":\n\n" + text
+	}
+	return text, true
+}
+
+// DescribeFile returns what a model is told in place of a file that cannot be sent, so that it
+// can say so to the person who sent it.
 func DescribeFile(part *session.Part) string {
-	return fmt.Sprintf("[The file %q of type %q was left out here, because this model does not take it.]", part.Filename, part.MediaType)
+	return fmt.Sprintf("[The file %q of type %q was left out here: this model does not take such files, or it is empty or broken.]", part.Filename, part.MediaType)
 }

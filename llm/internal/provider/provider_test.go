@@ -302,8 +302,9 @@ func TestDataURLs(t *testing.T) {
 		t.Errorf("got %q, %v", text, err)
 	}
 	for mediaType, want := range map[string]bool{
-		"text/x-go": true, "application/json": true, "application/json; charset=utf-8": true, "application/yaml": true,
-		"application/zip": false, "": false, "image/svg+xml": false,
+		"text/x-go": true, "application/json": true, "application/json; charset=utf-8": true, "application/yaml": true, "APPLICATION/X-YAML": true,
+		"application/ld+json": true, "image/svg+xml": true,
+		"application/zip": false, "": false, "image/png": false,
 	} {
 		if got := provider.IsText(mediaType); got != want {
 			t.Errorf("%q is text: got %v", mediaType, got)

@@ -1,5 +1,5 @@
 // The chat page. It uses the module helix.js, which the server offers to every page. No build step.
-import { Conversation } from '../helix.js';
+import { Conversation, newID } from '../helix.js';
 import { $, keepFocus, nextAnswer, setText } from './dom.js';
 import { base, canSignOut, download, get, login, signOut, token } from './api.js';
 import { Approvals } from './approvals.js';
@@ -13,6 +13,8 @@ let agents = [];
 let agent = null; // the current agent
 let chat = null; // the conversation
 let known = {}; // its entry in the server's list: see news
+let maxBody = 4 << 20; // how many bytes a request may have
+const reading = new Set(); // the conversations whose files are being read for a message
 let away = false; // the server does not respond to the lists' requests
 const desk = {
   approvals: null,
@@ -29,10 +31,10 @@ const desk = {
     blobs.map(ref => `sessions/${encodeURIComponent(chat.id)}/blobs/${encodeURIComponent(ref)}`), `${tool}.${json ? 'json' : 'txt'}`)),
   resume: () => act(() => chat.resume()),
   retry: () => act(() => chat.retry()),
-  say: words => say(words),
+  say: words => send(words, []),
 };
 const transcript = new Transcript(desk);
-const attached = new Attached(notice);
+const attached = new Attached(notice, () => maxBody);
 const lists = new Lists({ open, news, away: is => { away = is; drawConnection(); } });
 
 // notice shows an error until it is dismissed.
@@ -106,18 +108,26 @@ async function open(name, id) {
   desk.approvals = approvals;
   go(`#${encodeURIComponent(agent.name)}/${encodeURIComponent(chat.id)}`);
   transcript.clear();
-  $('text').value = drafts.of(chat.id);
-  attached.show(chat.id);
+  const lost = { ...drafts.of(chat.id), files: attached.show(chat.id) };
+  const text = join(lost.sending, lost.typed);
+  $('text').value = text;
   lists.show(agents, agent, chat.id, !!id);
   draw();
   $('text').focus();
   if (!id) return;
   await act(() => mine.load());
-  // A message that was being sent when the page was left may have arrived.
-  if (mine === chat && arrived($('text').value, attached.of(chat.id))) {
-    $('text').value = '';
-    attached.put(chat.id, []);
+  if (mine !== chat || !lost.message) return;
+  // The message that was being sent when the conversation was left may have arrived.
+  if (chat.messages.some(message => message.id === lost.message)) {
+    if ($('text').value === text) $('text').value = lost.typed;
+    attached.remove(chat.id, lost.files);
   }
+  drafts.sent(chat.id);
+  drafts.write(chat.id, $('text').value);
+}
+
+function join(...texts) {
+  return texts.filter(Boolean).join('\n');
 }
 
 // go changes the address. The first change replaces it, because there is nothing to go back to.
@@ -125,13 +135,6 @@ function go(hash) {
   if (location.hash === hash) return;
   if (location.hash) location.hash = hash;
   else history.replaceState(null, '', hash);
-}
-
-// arrived reports whether the last message of the person has a text and as many files.
-function arrived(text, files) {
-  const parts = chat.messages.findLast(message => message.role === 'user')?.parts;
-  if (!parts || (!text && files.length === 0)) return false;
-  return (parts.findLast(part => part.type === 'text')?.text ?? '') === text && parts.filter(part => part.type === 'file').length >= files.length;
 }
 
 // refresh reloads a conversation that has changed elsewhere. If the server is unreachable, the next poll retries.
@@ -164,7 +167,8 @@ function news(current, waiting) {
 async function catchUp(mine) {
   const shown = mine.messages.findLast(message => message.role === 'assistant')?.metadata?.runId;
   const status = await get(`status?sessionId=${encodeURIComponent(mine.id)}`).catch(() => {});
-  if (status && status.runId !== shown) refresh(mine);
+  if (!status) known.print = undefined; // the next entry asks again
+  else if (status.runId !== shown) refresh(mine);
 }
 
 // agrees reports whether the page shows the current state of the conversation.
@@ -181,30 +185,52 @@ function agrees(activity, waiting) {
   }
 }
 
-// say sends a message with the attached files. If that fails, the text returns to the input field and the files to their list.
+// say sends what was typed and attached.
 async function say(text, { abandonPending } = {}) {
+  const files = attached.of(chat.id);
+  const problem = attached.problem(files);
+  if (problem) {
+    notice(problem);
+    return;
+  }
+  await send(text, files, { abandonPending, typed: true });
+}
+
+// send sends a message. If it does not arrive, its text returns to the input field and its files to their list. typed is set
+// if it is what the person has typed and attached.
+async function send(text, files, { abandonPending, typed } = {}) {
   const mine = chat;
-  if (mine.status === 'streaming') return;
+  if (mine.status === 'streaming' || reading.has(mine.id)) return;
   if (mine.status === 'waiting' && !abandonPending) {
     await askFirst(text);
     return;
   }
   transcript.goToEnd();
-  drafts.sending(mine.id, text);
-  $('text').value = '';
-  drafts.write(mine.id, '');
+  const messageId = newID();
+  drafts.sending(mine.id, text, messageId);
+  if (typed) {
+    attached.take(mine.id);
+    $('text').value = '';
+    drafts.write(mine.id, '');
+  }
   $('text').focus();
-  let files;
-  try {
-    files = await read(attached.take(mine.id));
-  } catch (error) {
-    giveTextBack(mine, text);
-    if (mine === chat) notice(error.message);
-    return;
+  let parts = [];
+  if (files.length > 0) {
+    reading.add(mine.id);
+    draw();
+    try {
+      parts = await read(files);
+    } catch (error) {
+      giveTextBack(mine, text);
+      if (mine === chat) notice(error.message);
+      return;
+    } finally {
+      reading.delete(mine.id);
+      if (mine === chat) draw();
+    }
   }
   try {
-    await mine.send(text, { files, abandonPending });
-    attached.sent(mine.id);
+    await mine.send(text, { files: parts, messageId, abandonPending });
   } catch (error) {
     if (!error.status) {
       if (mine === chat && !mine.failure) notice(error.message);
@@ -217,8 +243,8 @@ async function say(text, { abandonPending } = {}) {
 function giveTextBack(mine, text) {
   drafts.sent(mine.id);
   attached.giveBack(mine.id);
-  if (mine === chat) $('text').value = [text, $('text').value].filter(Boolean).join('\n');
-  drafts.write(mine.id, mine === chat ? $('text').value : text);
+  if (mine === chat) $('text').value = join(text, $('text').value);
+  drafts.write(mine.id, mine === chat ? $('text').value : join(text, drafts.of(mine.id).typed));
 }
 
 async function giveBack(mine, text, error) {
@@ -245,7 +271,7 @@ async function askFirst(text) {
 
 // standing returns the conversation's status as one word.
 function standing() {
-  if (chat.messages.at(-1)?.pending) return 'sending';
+  if (chat.messages.at(-1)?.pending || reading.has(chat.id)) return 'sending';
   if (chat.status === 'streaming' || chat.status === 'waiting') return chat.status;
   if (chat.failure) return 'failed';
   return chat.stopped || known.status === 'paused' ? 'stopped' : 'idle';
@@ -349,7 +375,9 @@ function address() {
 }
 
 try {
-  agents = (await get('agents')).items;
+  const offered = await get('agents');
+  agents = offered.items;
+  maxBody = offered.maxBody ?? maxBody;
   $('signout').hidden = !canSignOut();
   if (agents.length > 0) open(...address());
   else notice('This server offers no agents.');

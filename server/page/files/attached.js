@@ -4,13 +4,14 @@ import { $, button, element } from './dom.js';
 import { visible } from './exact.js';
 
 const most = 16; // files with a message
-const mostBytes = 32 << 20; // in them all; the server's own limit is usually lower
-const longestName = 200;
+const mostBytes = 32 << 20; // of them all, if the server accepts that much
+const room = 64 << 10; // for the text and the rest of a request
+const longestName = 150;
 
 export class Attached {
-  // refuse tells the person why a file was not taken.
-  constructor(refuse) {
-    this.refuse = refuse;
+  // refuse tells the person why a file was not taken; limit returns how many bytes a request may have.
+  constructor(refuse, limit) {
+    Object.assign(this, { refuse, limit });
     this.lists = new Map(); // the files of each conversation that were not sent yet
     this.under = new Map(); // and those that are being sent
     $('attach').addEventListener('click', () => $('pick').click());
@@ -24,15 +25,20 @@ export class Attached {
       this.add(event.clipboardData.files);
     });
     const page = document.documentElement;
+    page.addEventListener('dragstart', () => { this.own = true; }); // what is dragged is part of the page itself
+    page.addEventListener('dragend', () => { this.own = false; });
     page.addEventListener('dragover', event => {
       if (!carriesFiles(event)) return;
       event.preventDefault();
-      event.dataTransfer.dropEffect = this.takes() ? 'copy' : 'none';
+      event.dataTransfer.dropEffect = this.takes() && !this.own ? 'copy' : 'none';
     });
     page.addEventListener('drop', event => {
       if (!carriesFiles(event)) return;
       event.preventDefault(); // or the browser would leave the page for the file
-      this.add(event.dataTransfer.files);
+      if (this.own) return;
+      const directory = [...event.dataTransfer.items].map(item => item.webkitGetAsEntry?.()).find(entry => entry?.isDirectory);
+      if (directory) this.refuse(`${visible(directory.name)} is a directory. Attach the files in it.`);
+      else this.add(event.dataTransfer.files);
     });
   }
 
@@ -41,11 +47,13 @@ export class Attached {
     return !$('attach').disabled && !document.querySelector('dialog[open]');
   }
 
-  // show shows the files of a conversation. Those that were being sent when it was left are its files again.
+  // show shows the files of a conversation. Those that were being sent when it was left are its files again, and are returned.
   show(id) {
     this.id = id;
+    const returned = this.under.get(id) ?? [];
     this.giveBack(id);
     this.draw();
+    return returned;
   }
 
   of(id) {
@@ -63,14 +71,21 @@ export class Attached {
     const list = [...this.of(this.id)];
     let problem = '';
     for (const file of files) {
-      const bytes = list.reduce((sum, other) => sum + other.size, file.size);
-      if (list.length === most) problem = `A message takes at most ${most} files.`;
-      else if (bytes > mostBytes) problem = `${visible(file.name)} was not attached: the files of a message may have ${size(mostBytes)} together.`;
+      const refused = this.problem([...list, file]);
+      if (refused) problem = `${visible(file.name)} was not attached. ${refused}`;
       else list.push(file);
     }
     this.put(this.id, list);
     this.refuse(problem);
     $('text').focus();
+  }
+
+  // problem says why files cannot go with one message.
+  problem(files) {
+    const allowed = Math.min(mostBytes, Math.max(0, Math.floor(((this.limit() - room) * 3) / 4))); // as base64, they are longer
+    if (files.length > most) return `A message takes at most ${most} files.`;
+    if (files.reduce((sum, file) => sum + file.size, 0) > allowed) return `The files of a message may have ${size(allowed)} together.`;
+    return '';
   }
 
   // take hands out the files of a conversation for a message that is being sent.
@@ -91,12 +106,16 @@ export class Attached {
     if (list?.length > 0) this.put(id, [...list, ...this.of(id)]);
   }
 
+  remove(id, files) {
+    this.put(id, this.of(id).filter(file => !files.includes(file)));
+  }
+
   draw() {
     const list = this.of(this.id);
     $('files').hidden = list.length === 0;
     $('files').replaceChildren(...list.map(file => {
       const remove = button('×', () => {
-        this.put(this.id, this.of(this.id).filter(other => other !== file));
+        this.remove(this.id, [file]);
         $('text').focus();
       });
       remove.ariaLabel = `Remove ${visible(file.name)}`;
@@ -121,8 +140,17 @@ export function read(files) {
       throw new Error(`${visible(file.name)} cannot be read any more. Remove it, or attach it again.`);
     }
     const mediaType = file.type && file.type !== unknown ? file.type : isText(bytes) ? 'text/plain' : unknown;
-    return { url: await dataURL(new Blob([bytes], { type: mediaType })), mediaType, filename: visible(file.name).slice(0, longestName) };
+    return { url: await dataURL(new Blob([bytes], { type: mediaType })), mediaType, filename: nameOf(file) };
   }));
+}
+
+// nameOf returns the name of a file as the server accepts it, without what turns letters round. A long one keeps its ending.
+function nameOf({ name }) {
+  const letters = [...name.replace(/[\p{Cc}\p{Cs}\p{Bidi_Control}\ufffd]/gu, '_')];
+  if (letters.length <= longestName) return letters.join('');
+  const dot = letters.lastIndexOf('.');
+  const ending = dot > 0 && letters.length - dot <= 20 ? letters.slice(dot) : [];
+  return [...letters.slice(0, longestName - ending.length), ...ending].join('');
 }
 
 // isText is for files whose ending the browser does not know.

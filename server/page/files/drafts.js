@@ -7,18 +7,21 @@ export function write(id, text) {
   put(`draft/${id}`, text);
 }
 
-// sending records text that is being sent; sent removes it when it has arrived or was returned.
-export function sending(id, text) {
+// sending records text that is being sent, and the id of its message; sent removes them when it has arrived or was returned.
+export function sending(id, text, message) {
   put(`sending/${id}`, text);
+  kept.put(`message/${id}`, message);
 }
 
 export function sent(id) {
   put(`sending/${id}`, '');
+  kept.put(`message/${id}`, '');
 }
 
-// of returns all unsent text.
+// of returns the text that was being sent when the conversation was left, the id of its message, and the text typed since.
 export function of(id) {
-  return ['sending', 'draft'].map(kind => kept.get(`${kind}/${id}`)).filter(Boolean).join('\n');
+  const [sending, message, typed] = ['sending', 'message', 'draft'].map(kind => kept.get(`${kind}/${id}`) ?? '');
+  return { sending, message, typed };
 }
 
 function put(key, text) {

@@ -90,10 +90,19 @@ export class Lists {
   }
 }
 
-// summary tells a call from others of its tool by what it was made with.
+const longest = 100; // characters of a summary
+const mostValues = 10;
+
+// summary tells a call from others of its tool by the beginning of what it was made with. It looks no deeper, because a call may
+// be as large and deep as the server accepts.
 function summary({ toolName, input }) {
-  const values = Object.values(input ?? {}).map(value => (typeof value === 'string' ? value : JSON.stringify(value))).join(', ');
-  return visible([toolName, values.slice(0, 100)].filter(Boolean).join(': '));
+  const values = [];
+  for (const name in input) {
+    if (values.length === mostValues) break;
+    const value = input[name];
+    values.push(value === null || typeof value !== 'object' ? String(value).slice(0, longest) : '…');
+  }
+  return visible([toolName, values.join(', ').slice(0, longest)].filter(Boolean).join(': '));
 }
 
 function missing(error) {

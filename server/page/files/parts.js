@@ -36,8 +36,8 @@ export class Part {
     ];
     if (this.fields?.every((field, i) => field === fields[i])) return;
     this.fields = fields;
-    const content = JSON.stringify([part, waits, asks, whole]);
-    if (this.node !== undefined && content === this.content && approval?.whole === this.whole && approval?.problem === this.problem) return;
+    const content = part.type === 'file' ? undefined : JSON.stringify([part, waits, asks, whole]); // a file is large, and in the fields
+    if (content && this.node !== undefined && content === this.content && approval?.whole === this.whole && approval?.problem === this.problem) return;
     Object.assign(this, { content, whole: approval?.whole, problem: approval?.problem });
     // The card of a question stays as long as it waits, with what was typed.
     const node = asks && this.question?.id === asks.questionId ? this.question.node : show(part, waits, desk, () => this.part);
@@ -112,9 +112,11 @@ function showDivider({ kind, kept, tokensBefore, tokensAfter }) {
 // to that server who reads the conversation, and when.
 function showFile({ url, mediaType, filename }) {
   if (/^data:/i.test(url)) {
-    return mediaType?.startsWith('image/')
-      ? element('img', { src: url, alt: visible(filename || 'an image') })
-      : element('a', { href: url, download: filename ?? '' }, visible(filename || 'a file'));
+    const link = () => element('a', { href: url, download: visible(filename ?? '') }, visible(filename || 'a file'));
+    if (!mediaType?.startsWith('image/')) return link();
+    const picture = element('img', { src: url, alt: visible(filename || 'an image') });
+    picture.onerror = () => picture.replaceWith(link()); // the browser cannot show this kind
+    return element('div', {}, picture);
   }
   const name = visible(filename ? `${filename} (${url})` : url);
   return /^https?:/i.test(url) ? element('a', { href: url, target: '_blank', rel: 'noopener noreferrer' }, name) : element('span', {}, name);

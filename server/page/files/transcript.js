@@ -72,6 +72,8 @@ export class Transcript {
           message => element('div', { className: `message ${message.role}` }), (child, message) => this.update(child, message, waiting));
         this.forget(chat.messages);
       }
+      $('earlier').hidden = !(chat.earlier > 0);
+      setText($('earlier'), chat.earlier > 0 ? `${chat.earlier.toLocaleString()} earlier messages are stored, and too large to be shown here.` : '');
       this.end(chat, agent, state);
     });
     this.follow();
