@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -21,8 +22,12 @@ func (f *File) Warnings() []Problem {
 			s.wrong(fmt.Sprintf("server.tokens[%d].token", i), "this token is in a public example, so everybody knows it; set one of your own")
 		}
 	}
+	alone := len(f.Server.Tokens) > 0 && !slices.ContainsFunc(f.Server.Tokens, func(t Token) bool { return t.Operator })
 	for i := range f.Tools {
 		f.Tools[i].warn(s)
+		if alone && f.Tools[i].Approvers != "" {
+			s.wrong("tools."+f.Tools[i].Name+".approvers", "no token is an operator's, so nobody but the conversation's own user can answer; a colleague needs operator: true")
+		}
 	}
 	failure, ok := errors.AsType[*Error](s.err())
 	if !ok {

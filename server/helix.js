@@ -668,7 +668,7 @@ class Server {
 
   /** persist repeats an idempotent request until the server accepts it. */
   async persist(method, path, body, signal) {
-    for (;;) {
+    for (let slow = 0; ; ) {
       let after = 0;
       try {
         return await this.request(method, path, body, signal);
@@ -676,6 +676,7 @@ class Server {
         if (signal?.aborted) throw error;
         if (error instanceof HelixError) {
           if (!error.retryable && !away.includes(error.status) && error.status !== 429) throw error;
+          if (error.status === 408 && ++slow === mostSlow) throw error; // the connection is too slow for a body of this size
           after = error.retryAfter;
         }
       }
@@ -700,6 +701,7 @@ class Server {
   }
 }
 
+const mostSlow = 3; // requests whose body did not arrive in time
 const away = [502, 503, 504]; // what a server that is restarting, or a proxy before it, answers
 const replayTime = 300; // within which a server sends what it has of a reply
 const quietTime = 1000; // without a chunk, after which what is known is shown

@@ -156,8 +156,9 @@ func TestCheckSkills(t *testing.T) {
 func TestCheckWarnsOfTraps(t *testing.T) {
 	t.Parallel()
 	for file, want := range map[string]string{
-		"server: {tokens: [{token: change-me-before-use, user: a}]}": "helix.yaml:3:27: server.tokens[0].token: this token is in a public example",
-		"tools: {t: {type: client}}":                                 "helix.yaml:3:9: tools.t: the tool has no description",
+		"server: {tokens: [{token: change-me-before-use, user: a}]}":                                                                      "helix.yaml:3:27: server.tokens[0].token: this token is in a public example",
+		"server: {tokens: [{token: 0123456789abcdef, user: a}]}\ntools: {t: {type: client, description: d, approvers: user.id != owner}}": "helix.yaml:4:54: tools.t.approvers: no token is an operator's",
+		"tools: {t: {type: client}}": "helix.yaml:3:9: tools.t: the tool has no description",
 		"tools: {t: {type: http, description: d, url: 'http://127.0.0.1:80/{a}', input: {type: object, properties: {a: {type: string}}, required: [a]}}}": "tools.t.url: the service is on this machine",
 		"tools: {t: {type: http, description: d, url: 'https://10.1.2.3/'}}":                                                                              "tools.t.url: the service is on this machine",
 		"tools: {t: {type: http, description: d, url: 'http://localhost/'}}":                                                                              "tools.t.url: the service is on this machine",

@@ -13,7 +13,7 @@ func TestHelperTriesAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if passed := run(t, "ai7", "retry.mjs", nil, nil, "HELIX_JS="+helper); passed != 4 {
+	if passed := run(t, "ai7", "retry.mjs", nil, nil, "HELIX_JS="+helper); passed != 5 {
 		t.Errorf("%d checks passed", passed)
 	}
 }

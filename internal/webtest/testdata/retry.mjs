@@ -35,3 +35,7 @@ for (const [name, answer] of Object.entries({
 }
 await assert.rejects(read(refused(404, { error: "none", code: "state_not_found" })), (error) => error instanceof HelixError && error.status === 404);
 console.log("ok 404");
+const slow = refused(408, { error: "the body did not arrive in time", code: "framework_body_timeout", retryable: true });
+assert.deepEqual((await read(slow, slow, done)).seen, ["end"]);
+await assert.rejects(read(slow, slow, slow, done), (error) => error instanceof HelixError && error.status === 408);
+console.log("ok 408");
