@@ -126,14 +126,15 @@ func reply(p *session.Pending, line string) (answer wire.Submit, problem string)
 	}
 	word, reason, _ := strings.Cut(line, " ")
 	word, reason = strings.ToLower(strings.TrimRight(word, ",;.:!")), strings.TrimSpace(reason)
-	switch {
-	case (word == "y" || word == "yes") && reason != "": // "yes, but" is not a yes
-		return answer, "Please enter only y to approve the call as it is. To have it changed, enter n and what should be different."
-	case word == "y" || word == "yes":
+	switch word {
+	case "y", "yes":
+		if reason != "" { // "yes, but" is not a yes
+			return answer, "Please enter only y to approve the call as it is. To have it changed, enter n and what should be different."
+		}
 		return wire.Submit{
 			Approval: &wire.Approval{ApprovalID: p.ApprovalID, Approved: true}, Seen: &wire.Seen{ToolName: p.Tool, Input: p.Input},
 		}, ""
-	case word == "n" || word == "no":
+	case "n", "no":
 		return wire.Submit{Approval: &wire.Approval{ApprovalID: p.ApprovalID, Reason: reason}}, ""
 	}
 	return answer, "Please enter y or n; after n you may give a reason. /later postpones the question."

@@ -77,8 +77,11 @@ func checkConfig(path string) (*checkReport, error) {
 		Skills: []string{},
 	}
 	from, _ := findConfig(path)
-	file, err := parseDemo()
-	if from != "" {
+	var file *config.File
+	var err error
+	if from == "" {
+		file, err = parseDemo()
+	} else {
 		file, err = readConfig(from)
 	}
 	if failure, ok := errors.AsType[*config.Error](err); ok {

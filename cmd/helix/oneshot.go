@@ -55,7 +55,7 @@ failed, 2 if the command line is wrong, and 143 if Ctrl-C or a signal stopped it
 				return usageError{fmt.Errorf("put the prompt in quotes: it must be one argument (see %s --help)", cmd.CommandPath())}
 			case len(args) == 2 && strings.TrimSpace(args[1]) == "":
 				return usageError{errors.New("the prompt is empty")}
-			case len(args) == 1 && isKeyboard(cmd.InOrStdin()):
+			case len(args) == 1 && isOnTerminal(cmd.InOrStdin()):
 				return usageError{fmt.Errorf(`give the agent a prompt, as in %s %s "What time is it?", or - to type it here (see %[1]s --help)`, cmd.CommandPath(), shellWord(args[0]))}
 			}
 			return nil
@@ -72,12 +72,6 @@ failed, 2 if the command line is wrong, and 143 if Ctrl-C or a signal stopped it
 	t.flags(cmd)
 	cmd.Flags().StringVar(&id, "session", "", "`ID` of the session to continue or start (default: a new one)")
 	return cmd
-}
-
-// isKeyboard reports whether what is read is typed by a person.
-func isKeyboard(in io.Reader) bool {
-	file, ok := in.(*os.File)
-	return ok && isTerminal(file)
 }
 
 // readPrompt reads a prompt from standard input. Nothing ends a read of a terminal or a pipe,
@@ -137,7 +131,7 @@ func (o *oneTurn) run(ctx context.Context, c *client.Client) error {
 	}
 	prompt := o.prompt
 	if prompt == "" {
-		if isKeyboard(o.in) {
+		if isOnTerminal(o.in) {
 			fmt.Fprintln(o.aside, "Type the prompt, and end it with Ctrl-D at the beginning of a line.")
 		}
 		var err error
@@ -217,11 +211,11 @@ func (p *replyPrinter) discard() {
 
 // show prints the text of the reply, and what happens meanwhile.
 func (o *oneTurn) show(items iter.Seq2[stream.Item, error]) error {
-	reply := &replyPrinter{screen: &screen{out: o.out, wrapper: wrapperOf(o.out)}, live: isScreen(o.out)}
+	reply := &replyPrinter{screen: &screen{out: o.out, wrapper: wrapperOf(o.out)}, live: isOnTerminal(o.out)}
 	if o.json || o.hasOutput { // which is printed at the end
-		reply.screen.out, reply.screen.wrapper, reply.live = o.aside, wrapperOf(o.aside), isScreen(o.aside)
+		reply.screen.out, reply.screen.wrapper, reply.live = o.aside, wrapperOf(o.aside), isOnTerminal(o.aside)
 	}
-	rest := &screen{out: o.aside, side: o.aside, wrapper: wrapperOf(o.aside), color: isScreen(o.aside) && os.Getenv("NO_COLOR") == ""}
+	rest := &screen{out: o.aside, side: o.aside, wrapper: wrapperOf(o.aside), color: isOnTerminal(o.aside) && os.Getenv("NO_COLOR") == ""}
 	view := turnView{screen: rest, session: o.id}
 	defer rest.end()
 	defer reply.end()
@@ -253,12 +247,6 @@ func (o *oneTurn) show(items iter.Seq2[stream.Item, error]) error {
 		view.show(item)
 	}
 	return nil
-}
-
-// isScreen reports whether a writer is a terminal.
-func isScreen(out io.Writer) bool {
-	file, ok := out.(*os.File)
-	return ok && isTerminal(file)
 }
 
 // stopPatience is how long the end of a run that is stopped is waited for.

@@ -39,6 +39,12 @@ func newScreen() *screen {
 	return s
 }
 
+// isOnTerminal reports whether a reader or a writer is a terminal, where a person types or reads.
+func isOnTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && isTerminal(file)
+}
+
 // isTerminal reports whether f is a terminal, and not a file, a pipe or the null device.
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()

@@ -191,7 +191,7 @@ func tokensOf(file *config.File) (tokens, error) {
 }
 
 // authenticate returns the authentication of the file; nil admits everybody. demo is set if the
-// demo was asked for, and not found for want of a file.
+// demo was asked for, and is not only what is served where there is no file.
 func authenticate(opts *serveOptions, file *config.File, demo bool) (tokens, error) {
 	if len(file.Server.Tokens) > 0 {
 		if opts.anonymous {

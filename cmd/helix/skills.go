@@ -224,7 +224,7 @@ func printSkillFile(ctx context.Context, out io.Writer, tree *files.Tree, name, 
 	if err != nil {
 		return err
 	}
-	if terminal, ok := out.(*os.File); ok && isTerminal(terminal) {
+	if isOnTerminal(out) {
 		content = []byte(visibleText(string(content)))
 	}
 	_, err = out.Write(content)

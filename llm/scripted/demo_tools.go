@@ -3,6 +3,7 @@ package scripted
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -58,7 +59,8 @@ func countMentioned(names []string, sentence string) int {
 func (o offers) others() []string {
 	var names []string
 	for name := range o.tools {
-		if verb, _ := splitName(name); verb != "" && !strings.Contains(name, "__") && !strings.HasPrefix(name, "workspace_") && !slices.Contains(demoTools, name) && !slices.Contains(frameworkTools, name) {
+		framework := strings.Contains(name, "__") || strings.HasPrefix(name, "workspace_") || slices.Contains(frameworkTools, name)
+		if verb, _ := splitName(name); verb != "" && !framework && !slices.Contains(demoTools, name) {
 			names = append(names, name)
 		}
 	}
@@ -101,15 +103,10 @@ func (o offers) fit(call Part, words string) Part {
 	if json.Unmarshal(tool.Schema, &want) != nil || json.Unmarshal(call.content.Input, &given) != nil {
 		return call
 	}
-	for _, required := range want.Required {
-		if _, ok := given[required]; !ok {
-			return Calling(tool.Name, fitting(tool.Schema, words))
-		}
-	}
-	for name := range given {
-		if want.Properties != nil && want.Properties[name] == nil {
-			return Calling(tool.Name, fitting(tool.Schema, words))
-		}
+	missing := func(required string) bool { return given[required] == nil }
+	undeclared := func(name string) bool { return want.Properties != nil && want.Properties[name] == nil }
+	if slices.ContainsFunc(want.Required, missing) || slices.ContainsFunc(slices.Collect(maps.Keys(given)), undeclared) {
+		return Calling(tool.Name, fitting(tool.Schema, words))
 	}
 	return call
 }

@@ -6,7 +6,7 @@ import { Approvals } from './approvals.js';
 import { about, compactingNotice, Transcript } from './transcript.js';
 import { Lists } from './lists.js';
 import { visible } from './exact.js';
-import { Attached, read } from './attached.js';
+import { Attached, readFiles } from './attached.js';
 import * as drafts from './drafts.js';
 
 let agents = [];
@@ -219,7 +219,7 @@ async function send(text, files, { abandonPending, typed } = {}) {
     reading.add(mine.id);
     draw();
     try {
-      parts = await read(files);
+      parts = await readFiles(files);
     } catch (error) {
       giveTextBack(mine, text);
       if (mine === chat) notice(error.message);

@@ -88,12 +88,10 @@ export class Attached {
     return '';
   }
 
-  // take hands out the files of a conversation for a message that is being sent.
+  // take takes the files of a conversation off its list, because they are being sent.
   take(id) {
-    const list = this.of(id);
-    this.under.set(id, list);
+    this.under.set(id, this.of(id));
     this.put(id, []);
-    return list;
   }
 
   sent(id) {
@@ -130,8 +128,8 @@ function carriesFiles(event) {
 
 const unknown = 'application/octet-stream';
 
-// read returns files as a message has them: each as a data: URL.
-export function read(files) {
+// readFiles returns files as a message has them: each as a data: URL.
+export function readFiles(files) {
   return Promise.all(files.map(async file => {
     let bytes;
     try {
