@@ -2,6 +2,7 @@ package coldsql
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -66,6 +67,8 @@ func (s Tasks) PutTasks(ctx context.Context, tasks []session.Task) error {
 	if err := session.CheckPutTasks(tasks); err != nil || len(tasks) == 0 {
 		return err
 	}
+	// Two additions of the same tasks in different orders would wait for each other.
+	ordered := slices.SortedFunc(slices.Values(tasks), func(a, b session.Task) int { return strings.Compare(a.ID, b.ID) })
 	return s.db.WriteCold(ctx, "put tasks", func(c Conn) error {
 		now, err := c.Now()
 		if err != nil {
@@ -80,8 +83,8 @@ func (s Tasks) PutTasks(ctx context.Context, tasks []session.Task) error {
 				return session.NotFound(id)
 			}
 		}
-		for i := range tasks {
-			t := tasks[i].AsNew(s.tenant, "", now)
+		for i := range ordered {
+			t := ordered[i].AsNew(s.tenant, "", now)
 			if err := c.Exec(InsertTask, TaskValues(&t)...); err != nil {
 				return err
 			}
